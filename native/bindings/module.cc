@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// octavo._native: the core as Python sees it. Conversions only; whatever decides or computes is in
+// the core.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <tuple>
+
+#include "octavo/decoder.h"
+#include "octavo/kernels.h"
+#include "octavo/weights.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace octavo {
+namespace {
+
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+std::span<const std::byte> as_span(const Bytes& bytes) {
+  return {reinterpret_cast<const std::byte*>(bytes.data()), bytes.size()};
+}
+
+WeightType weight_type(uint32_t ggml_type) {
+  const auto type = static_cast<WeightType>(ggml_type);
+  if (is_supported(type)) return type;
+  throw std::invalid_argument("tensor type " + std::to_string(ggml_type) + " is not supported");
+}
+
+// Vectors arrive as bytes of little-endian float32, which is what every supported machine stores;
+// they may start at any address of a mapped file, so they are copied out.
+void load_vector(Decoder& decoder, Slot slot, std::optional<size_t> layer_idx, const Bytes& bytes) {
+  if (bytes.size() % sizeof(float) != 0) {
+    throw std::invalid_argument(std::string(slot_name(slot)) + " has " +
+                                std::to_string(bytes.size()) + " bytes, wanted whole float32");
+  }
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  decoder.load_vector(slot, layer_idx, values);
+}
+
+void load_matrix(Decoder& decoder, Slot slot, std::optional<size_t> layer_idx, uint32_t ggml_type,
+                 size_t rows, size_t cols, const Bytes& bytes) {
+  decoder.load_matrix(slot, layer_idx, weight_type(ggml_type), rows, cols, as_span(bytes));
+}
+
+// (row, start, num_tokens, num_token_ids, num_new_blocks, num_targets, samples)
+using WorkTuple = std::tuple<size_t, size_t, size_t, size_t, size_t, size_t, bool>;
+using CopyTuple = std::tuple<int32_t, int32_t, size_t>;
+
+std::vector<RowOutcome> step(Decoder& decoder, std::vector<size_t> closed,
+                             std::vector<RowOpen> opened, const std::vector<CopyTuple>& copies,
+                             const std::vector<WorkTuple>& work, std::vector<int32_t> token_ids,
+                             std::vector<int32_t> new_blocks, std::vector<int32_t> targets) {
+  Batch batch;
+  batch.closed = std::move(closed);
+  batch.opened = std::move(opened);
+  for (const auto& [src, dst, num_tokens] : copies) batch.copies.push_back({src, dst, num_tokens});
+  for (const auto& [row, start, tokens, ids, blocks, num_targets, samples] : work) {
+    batch.work.push_back({row, start, tokens, ids, blocks, num_targets, samples});
+  }
+  batch.token_ids = std::move(token_ids);
+  batch.new_blocks = std::move(new_blocks);
+  batch.targets = std::move(targets);
+  return decoder.step(batch);
+}
+
+RowOpen make_open(size_t row, float temperature, uint32_t top_k, float top_p, float min_p,
+                  uint64_t seed, uint32_t sample_idx, std::optional<int32_t> num_logprobs,
+                  uint32_t banned_until, std::vector<int32_t> banned_ids) {
+  return {row,
+          {.temperature = temperature,
+           .top_k = top_k,
+           .top_p = top_p,
+           .min_p = min_p,
+           .seed = seed,
+           .sample_idx = sample_idx,
+           .num_logprobs = num_logprobs.value_or(-1),
+           .banned_until = banned_until,
+           .banned_ids = std::move(banned_ids)}};
+}
+
+std::vector<std::tuple<int32_t, float>> top_of(const SampledToken& token) {
+  std::vector<std::tuple<int32_t, float>> top;
+  for (const TokenLogprob& entry : token.top) top.emplace_back(entry.token_id, entry.logprob);
+  return top;
+}
+
+std::vector<std::string> feature_names() {
+  static constexpr std::pair<CpuFeature, const char*> kNames[] = {{kSse42, "sse4.2"},
+                                                                  {kAvx2, "avx2"},
+                                                                  {kFma, "fma"},
+                                                                  {kF16c, "f16c"},
+                                                                  {kBmi2, "bmi2"},
+                                                                  {kAvxVnni, "avx_vnni"},
+                                                                  {kAvx512, "avx512"},
+                                                                  {kAvx512Vnni, "avx512_vnni"},
+                                                                  {kNeonDotProd, "dotprod"},
+                                                                  {kNeonI8mm, "i8mm"}};
+  const uint32_t features = cpu_features();
+  std::vector<std::string> names;
+  for (const auto& [bit, name] : kNames) {
+    if ((features & bit) != 0) names.emplace_back(name);
+  }
+  return names;
+}
+
+std::vector<std::string> kernel_names(bool runnable_only) {
+  const uint32_t features = cpu_features();
+  std::vector<std::string> names;
+  for (const KernelTable* table : compiled_kernels()) {
+    if (!runnable_only || (table->required & ~features) == 0) names.emplace_back(table->name);
+  }
+  return names;
+}
+
+std::string selected_kernel(const std::string& forced) {
+  return std::string(select_kernels(cpu_features(), forced).name);
+}
+
+std::vector<float> dequantize(uint32_t ggml_type, size_t cols, const Bytes& row) {
+  const WeightType type = weight_type(ggml_type);
+  if (cols % block_elements(type) != 0 || row.size() != row_bytes(type, cols)) {
+    throw std::invalid_argument("a row of " + std::to_string(cols) + " columns does not fit " +
+                                std::to_string(row.size()) + " bytes");
+  }
+  std::vector<float> values(cols);
+  dequantize_row(type, as_span(row).data(), cols, values.data());
+  return values;
+}
+
+void bind_config(nb::module_& m) {
+  nb::enum_<RopePairing>(m, "RopePairing")
+      .value("INTERLEAVED", RopePairing::kInterleaved)
+      .value("HALVES", RopePairing::kHalves);
+  nb::enum_<MlpActivation>(m, "MlpActivation")
+      .value("SILU", MlpActivation::kSilu)
+      .value("GELU_TANH", MlpActivation::kGeluTanh);
+  nb::class_<RopeConfig>(m, "RopeConfig")
+      .def(nb::init<>())
+      .def_rw("pairing", &RopeConfig::pairing)
+      .def_rw("inv_freq", &RopeConfig::inv_freq)
+      .def_rw("magnitude", &RopeConfig::magnitude);
+  nb::class_<LayerConfig>(m, "LayerConfig")
+      .def(nb::init<>())
+      .def_rw("num_heads", &LayerConfig::num_heads)
+      .def_rw("num_kv_heads", &LayerConfig::num_kv_heads)
+      .def_rw("head_dim", &LayerConfig::head_dim)
+      .def_rw("mlp_dim", &LayerConfig::mlp_dim)
+      .def_rw("activation", &LayerConfig::activation)
+      .def_rw("rope_idx", &LayerConfig::rope_idx)
+      .def_rw("attn_scale", &LayerConfig::attn_scale)
+      .def_rw("window", &LayerConfig::window)
+      .def_rw("attn_soft_cap", &LayerConfig::attn_soft_cap)
+      .def_rw("has_qk_norm", &LayerConfig::has_qk_norm)
+      .def_rw("has_post_norms", &LayerConfig::has_post_norms)
+      .def_rw("has_qkv_bias", &LayerConfig::has_qkv_bias);
+  nb::class_<DecoderConfig>(m, "DecoderConfig")
+      .def(nb::init<>())
+      .def_rw("hidden_dim", &DecoderConfig::hidden_dim)
+      .def_rw("vocab_size", &DecoderConfig::vocab_size)
+      .def_rw("context_length", &DecoderConfig::context_length)
+      .def_rw("norm_eps", &DecoderConfig::norm_eps)
+      .def_rw("layers", &DecoderConfig::layers)
+      .def_rw("ropes", &DecoderConfig::ropes)
+      .def_rw("embedding_scale", &DecoderConfig::embedding_scale)
+      .def_rw("logit_scale", &DecoderConfig::logit_scale)
+      .def_rw("logit_soft_cap", &DecoderConfig::logit_soft_cap)
+      .def_rw("tied_output", &DecoderConfig::tied_output);
+}
+
+void bind_slots(nb::module_& m) {
+  nb::enum_<Slot> slots(m, "Slot");
+  for (size_t i = 0; i < kNumSlots; ++i) {
+    const auto slot = static_cast<Slot>(i);
+    std::string name(slot_name(slot));
+    for (char& c : name) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+    slots.value(name.c_str(), slot);
+  }
+}
+
+void bind_results(nb::module_& m) {
+  nb::class_<SampledToken>(m, "SampledToken")
+      .def_ro("token_id", &SampledToken::token_id)
+      .def_ro("logprob", &SampledToken::logprob)
+      .def_ro("rank", &SampledToken::rank)
+      .def_prop_ro("top", &top_of);
+  nb::class_<RowOutcome>(m, "RowOutcome")
+      .def_ro("sampled", &RowOutcome::sampled)
+      .def_ro("scored", &RowOutcome::scored)
+      .def_ro("error", &RowOutcome::error);
+  nb::class_<MemoryReport>(m, "MemoryReport")
+      .def_ro("weights_bytes", &MemoryReport::weights_bytes)
+      .def_ro("kv_bytes", &MemoryReport::kv_bytes)
+      .def_ro("kv_bytes_per_block", &MemoryReport::kv_bytes_per_block)
+      .def_ro("scratch_bytes", &MemoryReport::scratch_bytes);
+}
+
+void bind_decoder(nb::module_& m) {
+  using NoGil = nb::call_guard<nb::gil_scoped_release>;
+  nb::class_<RowOpen>(m, "RowOpen")
+      .def(
+          "__init__",
+          [](RowOpen* self, size_t row, float temperature, uint32_t top_k, float top_p, float min_p,
+             uint64_t seed, uint32_t sample_idx, std::optional<int32_t> num_logprobs,
+             uint32_t banned_until, std::vector<int32_t> banned_ids) {
+            new (self) RowOpen(make_open(row, temperature, top_k, top_p, min_p, seed, sample_idx,
+                                         num_logprobs, banned_until, std::move(banned_ids)));
+          },
+          "row"_a, nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a,
+          "sample_idx"_a, "num_logprobs"_a.none(), "banned_until"_a, "banned_ids"_a);
+  nb::class_<Decoder>(m, "Decoder")
+      .def(nb::init<DecoderConfig, size_t, std::string_view, uint32_t>(), "config"_a,
+           "num_threads"_a, "isa"_a, "spin_us"_a = 50, NoGil())
+      .def("load_matrix", &load_matrix, "slot"_a, "layer_idx"_a.none(), "ggml_type"_a, "rows"_a,
+           "cols"_a, "data"_a, NoGil())
+      .def("load_vector", &load_vector, "slot"_a, "layer_idx"_a.none(), "data"_a, NoGil())
+      .def("finish_loading", &Decoder::finish_loading)
+      .def("kv_bytes_per_block", &Decoder::kv_bytes_per_block, "block_size"_a)
+      .def("create_kv", &Decoder::create_kv, "num_blocks"_a, "block_size"_a, "num_rows"_a,
+           "step_tokens_max"_a, NoGil())
+      .def("step", &step, "closed"_a, "opened"_a, "copies"_a, "work"_a, "token_ids"_a,
+           "new_blocks"_a, "targets"_a, NoGil())
+      .def_prop_ro("isa", &Decoder::isa)
+      .def_prop_ro("num_threads", &Decoder::num_threads)
+      .def("memory_report", &Decoder::memory_report);
+}
+
+}  // namespace
+}  // namespace octavo
+
+NB_MODULE(_native, m) {
+  m.doc() = "The native core of octavo: weights, KV memory, and one call per step.";
+  octavo::bind_config(m);
+  octavo::bind_slots(m);
+  octavo::bind_results(m);
+  octavo::bind_decoder(m);
+  m.def("cpu_features", &octavo::feature_names);
+  m.def("kernel_names", &octavo::kernel_names, "runnable_only"_a);
+  m.def("selected_kernel", &octavo::selected_kernel, "forced"_a);
+  m.def(
+      "is_supported",
+      [](uint32_t ggml_type) {
+        return octavo::is_supported(static_cast<octavo::WeightType>(ggml_type));
+      },
+      "ggml_type"_a);
+  m.def("dequantize_row", &octavo::dequantize, "ggml_type"_a, "cols"_a, "data"_a);
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// The decoder under the sanitizers: loading, steps of every shape, refusals, reuse of blocks. What
+// it computes is tested against float64 from Python; here a small model must only agree with
+// itself.
+#include "octavo/decoder.h"
+
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <vector>
+
+#include "check.h"
+#include "octavo/kv_pool.h"
+
+using namespace octavo;
+
+namespace {
+
+constexpr size_t kVocab = 40;
+
+// Repeatable, and unlike <random>'s distributions the same with every standard library.
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed * 2 + 1) {}
+  uint32_t next() {
+    state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<uint32_t>(state_ >> 33);
+  }
+  float uniform() { return static_cast<float>(next()) / 2147483648.0f * 2 - 1; }
+
+ private:
+  uint64_t state_;
+};
+
+DecoderConfig tiny_config() {
+  DecoderConfig config;
+  config.hidden_dim = 36;  // no multiple of a panel, a unit or a block
+  config.vocab_size = kVocab;
+  config.context_length = 1024;
+  config.ropes.push_back({RopePairing::kInterleaved, {1.0, 0.3, 0.1, 0.03}, 1.0});
+  config.ropes.push_back(
+      {RopePairing::kHalves, {1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003}, 1.1});
+  LayerConfig layer;
+  layer.num_heads = 6;
+  layer.num_kv_heads = 2;
+  layer.head_dim = 16;
+  layer.mlp_dim = 50;
+  layer.attn_scale = 0.25f;
+  config.layers.push_back(layer);
+  layer.rope_idx = 1;
+  layer.window = 40;
+  layer.attn_soft_cap = 10.0f;
+  layer.activation = MlpActivation::kGeluTanh;
+  layer.has_qk_norm = layer.has_post_norms = layer.has_qkv_bias = true;
+  config.layers.push_back(layer);
+  return config;
+}
+
+void load_f32(Decoder& decoder, Random& random, Slot slot, std::optional<size_t> layer, size_t rows,
+              size_t cols) {
+  std::vector<float> values(rows * cols);
+  for (float& value : values) value = random.uniform() * 0.3f;
+  decoder.load_matrix(slot, layer, WeightType::kF32, rows, cols, std::as_bytes(std::span(values)));
+}
+
+void load_ones(Decoder& decoder, Slot slot, std::optional<size_t> layer, size_t size) {
+  const std::vector<float> values(size, 1.0f);
+  decoder.load_vector(slot, layer, values);
+}
+
+void load_all(Decoder& decoder, const DecoderConfig& config) {
+  Random random(1);
+  const size_t hidden = config.hidden_dim;
+  load_f32(decoder, random, Slot::kEmbedding, {}, kVocab, hidden);
+  load_f32(decoder, random, Slot::kOutput, {}, kVocab, hidden);
+  load_ones(decoder, Slot::kOutputNorm, {}, hidden);
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const LayerConfig& layer = config.layers[i];
+    load_f32(decoder, random, Slot::kQ, i, layer.q_dim(), hidden);
+    load_f32(decoder, random, Slot::kK, i, layer.kv_dim(), hidden);
+    load_f32(decoder, random, Slot::kV, i, layer.kv_dim(), hidden);
+    load_f32(decoder, random, Slot::kAttnOutput, i, hidden, layer.q_dim());
+    load_f32(decoder, random, Slot::kGate, i, layer.mlp_dim, hidden);
+    load_f32(decoder, random, Slot::kUp, i, layer.mlp_dim, hidden);
+    load_f32(decoder, random, Slot::kDown, i, hidden, layer.mlp_dim);
+    load_ones(decoder, Slot::kAttnNorm, i, hidden);
+    load_ones(decoder, Slot::kMlpNorm, i, hidden);
+    if (layer.has_post_norms) load_ones(decoder, Slot::kPostAttnNorm, i, hidden);
+    if (layer.has_post_norms) load_ones(decoder, Slot::kPostMlpNorm, i, hidden);
+    if (layer.has_qk_norm) load_ones(decoder, Slot::kQNorm, i, layer.head_dim);
+    if (layer.has_qk_norm) load_ones(decoder, Slot::kKNorm, i, layer.head_dim);
+    if (layer.has_qkv_bias) load_ones(decoder, Slot::kQBias, i, layer.q_dim());
+    if (layer.has_qkv_bias) load_ones(decoder, Slot::kKBias, i, layer.kv_dim());
+    if (layer.has_qkv_bias) load_ones(decoder, Slot::kVBias, i, layer.kv_dim());
+  }
+  decoder.finish_loading();
+}
+
+std::unique_ptr<Decoder> make_decoder(size_t num_threads, size_t block_size, size_t num_blocks) {
+  const DecoderConfig config = tiny_config();
+  auto decoder = std::make_unique<Decoder>(config, num_threads, "");
+  load_all(*decoder, config);
+  decoder->create_kv(num_blocks, block_size, 8, 512);
+  return decoder;
+}
+
+std::vector<int32_t> random_ids(uint64_t seed, size_t count) {
+  Random random(seed);
+  std::vector<int32_t> ids(count);
+  for (int32_t& id : ids) id = static_cast<int32_t>(random.next() % kVocab);
+  return ids;
+}
+
+void add_work(Batch& batch, RowWork work, const std::vector<int32_t>& ids,
+              const std::vector<int32_t>& blocks) {
+  work.num_token_ids = ids.size();
+  work.num_tokens = std::max<size_t>(1, ids.size());
+  work.num_new_blocks = blocks.size();
+  batch.token_ids.insert(batch.token_ids.end(), ids.begin(), ids.end());
+  batch.new_blocks.insert(batch.new_blocks.end(), blocks.begin(), blocks.end());
+  batch.work.push_back(work);
+}
+
+std::vector<int32_t> blocks_from(int32_t first, size_t count) {
+  std::vector<int32_t> blocks(count);
+  for (size_t i = 0; i < count; ++i) blocks[i] = first + static_cast<int32_t>(count - 1 - i);
+  return blocks;
+}
+
+RowOpen open_row(size_t row) {
+  RowOpen open;
+  open.row = row;
+  open.sampling.num_logprobs = 3;
+  return open;
+}
+
+// Greedy continuation of `ids` by `count` tokens, alone.
+std::vector<int32_t> generate(Decoder& decoder, size_t block_size, const std::vector<int32_t>& ids,
+                              size_t count) {
+  Batch batch;
+  batch.opened.push_back(open_row(0));
+  const size_t num_blocks = (ids.size() + count + block_size - 1) / block_size;
+  add_work(batch, {.row = 0, .samples = true}, ids, blocks_from(0, num_blocks));
+  std::vector<int32_t> out;
+  for (size_t i = 0; i < count; ++i) {
+    const std::vector<RowOutcome> outcomes = decoder.step(batch);
+    CHECK_EQ(outcomes.size(), size_t{1});
+    CHECK(outcomes[0].error.empty());
+    out.push_back(outcomes[0].sampled->token_id);
+    batch = Batch{};
+    add_work(batch, {.row = 0, .start = ids.size() + i, .samples = true}, {}, {});
+  }
+  batch = Batch{};
+  batch.closed = {0};
+  decoder.step(batch);
+  return out;
+}
+
+void check_refused(const std::function<void()>& call, const char* message) {
+  try {
+    call();
+    CHECK(!"nothing was thrown");
+  } catch (const std::invalid_argument& error) {
+    if (std::strstr(error.what(), message) == nullptr) {
+      std::fprintf(stderr, "wanted '%s' in '%s'\n", message, error.what());
+      CHECK(!"another message");
+    }
+  }
+}
+
+}  // namespace
+
+TEST(same_tokens_for_any_threads_and_blocks) {
+  const std::vector<int32_t> ids = random_ids(3, 70);
+  const std::vector<int32_t> expected = generate(*make_decoder(1, 16, 64), 16, ids, 24);
+  for (size_t num_threads : {2, 3, 8}) {
+    for (size_t block_size : {8, 32}) {
+      auto decoder = make_decoder(num_threads, block_size, 64);
+      CHECK(generate(*decoder, block_size, ids, 24) == expected);
+      CHECK(generate(*decoder, block_size, ids, 24) == expected);  // over its own old blocks
+    }
+  }
+}
+
+TEST(long_decodes_are_split_and_merged) {
+  const std::vector<int32_t> ids = random_ids(4, 509);
+  const std::vector<int32_t> expected = generate(*make_decoder(1, 16, 64), 16, ids, 8);
+  CHECK(generate(*make_decoder(4, 16, 64), 16, ids, 8) == expected);
+}
+
+TEST(ragged_batches_and_copies) {
+  auto decoder = make_decoder(3, 8, 64);
+  const size_t lengths[] = {1, 7, 8, 9, 33, 100};
+  Batch batch;
+  int32_t block = 0;
+  for (size_t row = 0; row < 6; ++row) {
+    batch.opened.push_back(open_row(row));
+    const size_t num_blocks = lengths[row] / 8 + 1;
+    RowWork work{.row = row, .num_targets = lengths[row], .samples = true};
+    const std::vector<int32_t> ids = random_ids(row, lengths[row]);
+    batch.targets.insert(batch.targets.end(), ids.begin(), ids.end());
+    add_work(batch, work, ids, blocks_from(block, num_blocks));
+    block += static_cast<int32_t>(num_blocks);
+  }
+  const std::vector<RowOutcome> outcomes = decoder->step(batch);
+  for (size_t row = 0; row < 6; ++row) {
+    CHECK_EQ(outcomes[row].scored.size(), lengths[row]);
+    CHECK(outcomes[row].sampled.has_value());
+    CHECK_EQ(outcomes[row].sampled->top.size(), size_t{3});
+  }
+  Batch decode;
+  for (int32_t i = 0; i < 8; ++i) decode.copies.push_back({0, 60, static_cast<size_t>(i)});
+  for (size_t row = 0; row < 6; ++row) {
+    add_work(decode, {.row = row, .start = lengths[row], .samples = true}, {}, {});
+  }
+  CHECK_EQ(decoder->step(decode).size(), size_t{6});
+}
+
+TEST(copied_slots_are_the_first_ones) {
+  KvPool pool({{2, 16}, {1, 8}}, 3, 16);
+  const size_t halves = KvPool::block_bytes({{2, 16}, {1, 8}}, 16) / 2;
+  CHECK_EQ(halves, size_t{2 * 16 * (2 * 16 + 8)});
+  const int32_t table[] = {0, 2};
+  uint16_t* base = pool.view(0, table).base;
+  for (size_t i = 0; i < halves; ++i) base[i] = static_cast<uint16_t>(i + 1);
+  pool.copy_block(0, 2, 11);
+  size_t num_copied = 0;
+  for (size_t i = 0; i < halves; ++i) {
+    const uint16_t got = base[2 * halves + i];
+    CHECK(got == 0 || got == base[i]);
+    num_copied += got != 0 ? 1 : 0;
+  }
+  CHECK_EQ(num_copied, size_t{11 * 2 * (2 * 16 + 8)});
+  for (size_t i = 0; i < halves; ++i) CHECK_EQ(base[halves + i], uint16_t{0});
+}
+
+TEST(wild_numbers_never_reach_memory) {
+  auto decoder = make_decoder(1, 8, 4);
+  Batch good;
+  good.opened.push_back(open_row(0));
+  add_work(good, {.row = 0}, {1, 2, 3}, {0});
+  decoder->step(good);
+  const size_t huge = SIZE_MAX;
+  auto refuse = [&](const char* message, const std::function<void(Batch&)>& spoil) {
+    Batch batch;
+    add_work(batch, {.row = 0, .start = 3}, {4}, {});
+    spoil(batch);
+    check_refused([&] { decoder->step(batch); }, message);
+  };
+  refuse("work[0].row", [&](Batch& b) { b.work[0].row = huge; });
+  refuse("work[0].start", [&](Batch& b) { b.work[0].start = huge; });
+  refuse("work[0].num_tokens", [&](Batch& b) { b.work[0].num_tokens = huge; });
+  refuse("token_ids", [&](Batch& b) { b.work[0].num_token_ids = huge; });
+  refuse("work[0].num_new_blocks", [&](Batch& b) { b.work[0].num_new_blocks = huge; });
+  refuse("work[0].num_targets", [&](Batch& b) { b.work[0].num_targets = huge; });
+  refuse("token_ids holds", [&](Batch& b) { b.token_ids.clear(); });
+  refuse("token_ids[0]", [&](Batch& b) { b.token_ids[0] = INT32_MIN; });
+  refuse("new_blocks holds", [&](Batch& b) { b.new_blocks = {1}; });
+  refuse("copies[0].src", [&](Batch& b) { b.copies.push_back({INT32_MIN, 0, 1}); });
+  refuse("copies[0].dst", [&](Batch& b) { b.copies.push_back({0, INT32_MAX, 1}); });
+  refuse("copies[0].num_tokens", [&](Batch& b) { b.copies.push_back({0, 1, huge}); });
+  refuse("closed[0]", [&](Batch& b) { b.closed = {huge}; });
+  refuse("opened[0]", [&](Batch& b) { b.opened = {open_row(huge)}; });
+  Batch still_good;
+  add_work(still_good, {.row = 0, .start = 3, .samples = true}, {4}, {});
+  CHECK(decoder->step(still_good)[0].sampled.has_value());
+}
+
+TEST(calls_out_of_order) {
+  Decoder decoder(tiny_config(), 1, "");
+  auto check_order = [](const std::function<void()>& call) {
+    try {
+      call();
+      CHECK(!"nothing was thrown");
+    } catch (const std::runtime_error&) {
+    }
+  };
+  check_order([&] { decoder.step({}); });
+  check_order([&] { decoder.create_kv(1, 8, 1, 1); });
+  check_order([&] { decoder.finish_loading(); });
+  load_all(decoder, tiny_config());
+  check_order([&] { decoder.finish_loading(); });
+  check_order([&] { decoder.step({}); });
+  decoder.create_kv(1, 8, 1, 1);
+  check_order([&] { decoder.create_kv(1, 8, 1, 1); });
+  CHECK(decoder.step({}).empty());
+}
+
+CHECK_MAIN()

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The composition root: a model's name and a configuration become a running engine.
+
+The one module that knows the concrete classes, and the one that turns every "choose for me" (None)
+into a value.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from octavo import hub
+from octavo.engine.engine import Engine
+from octavo.executor.inline import InlineExecutor
+from octavo.formats.gguf import GgufFile
+from octavo.loaders.gguf import check_gguf, load_gguf
+from octavo.machine.cpus import cpu_budget
+from octavo.machine.memory import memory_budget
+from octavo.models import registry
+from octavo.ops.decoder import DEFAULT_SPIN_US, Decoder
+from octavo.progress import Progress
+from octavo.tokenizer.gguf_vocab import tokenizer_from_gguf
+from octavo.types import env
+from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig
+from octavo.types.decoder_spec import DecoderSpec
+from octavo.types.errors import InvalidConfig
+from octavo.types.ports import Tokenizer
+from octavo.worker.worker import Worker
+
+KV_SHARE = 0.4  # of the memory left after the weights: the rest is the user's
+SEED_BITS = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """An engine and what was found out on the way. ``close`` frees weights, KV memory, threads."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    model_name: str
+    spec: DecoderSpec
+    isa: str
+    num_threads: int
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def build_engine(
+    model: str | Path,
+    config: EngineConfig = EngineConfig(),  # noqa: B008 (frozen)
+    *,
+    progress: Progress | None = None,
+) -> Assembled:
+    """Resolve, load and start ``model``: an alias, a path or a hub id.
+
+    Raises ``ModelError`` or ``InvalidConfig``. Cost: reading the file once and packing it on all
+    threads; the KV pool costs nothing until tokens fill it.
+    """
+    resolved = hub.resolve(str(model), progress=progress)
+    file = GgufFile.open(resolved.path)
+    try:
+        return start_engine(file, config, model_name=resolved.name)
+    finally:
+        file.close()
+
+
+def start_engine(
+    file: GgufFile, config: EngineConfig, *, model_name: str, spec: DecoderSpec | None = None
+) -> Assembled:
+    """An engine for an open checkpoint, which may be closed afterwards.
+
+    ``spec`` overrides what the file says about itself: for experiments and planted errors.
+    """
+    decoder, spec, tokenizer = load_model(file, config.runtime, spec)
+    try:
+        engine = _start(decoder, spec, tokenizer, config)
+    except BaseException:
+        decoder.close()
+        raise
+    return Assembled(engine, tokenizer, model_name, spec, decoder.isa, decoder.num_threads)
+
+
+def load_model(
+    file: GgufFile, runtime: RuntimeConfig, spec: DecoderSpec | None = None
+) -> tuple[Decoder, DecoderSpec, Tokenizer]:
+    """The weights and the tokenizer of a checkpoint.
+
+    Packing weights runs in native code without the GIL, so the vocabulary is built meanwhile.
+    """
+    own_spec, tensors = registry.spec_for(file)
+    check_gguf(file, tensors)
+    decoder = _new_decoder(spec or own_spec, runtime)
+    try:
+        with ThreadPoolExecutor(max_workers=1) as loading:
+            weights = loading.submit(load_gguf, file, tensors, decoder)
+            tokenizer = tokenizer_from_gguf(file.metadata)
+            weights.result()
+    except BaseException:
+        decoder.close()
+        raise
+    return decoder, spec or own_spec, tokenizer
+
+
+def _new_decoder(spec: DecoderSpec, runtime: RuntimeConfig) -> Decoder:
+    threads = runtime.threads or cpu_budget().threads
+    spin_us = env.spin_us()
+    try:
+        return Decoder(
+            spec,
+            num_threads=threads,
+            isa=runtime.isa or env.isa(),
+            spin_us=DEFAULT_SPIN_US if spin_us is None else spin_us,
+        )
+    except ValueError as error:  # a kernel table that is unknown or cannot run here
+        raise InvalidConfig(str(error)) from error
+
+
+def _start(
+    decoder: Decoder, spec: DecoderSpec, tokenizer: Tokenizer, config: EngineConfig
+) -> Engine:
+    limits = config.scheduler
+    num_blocks = choose_num_blocks(config.cache, spec, usable_bytes=memory_budget().usable)
+    decoder.create_kv_cache(
+        num_blocks,
+        config.cache.block_size,
+        num_rows=limits.max_num_seqs,
+        step_tokens_max=limits.max_num_batched_tokens,
+    )
+    executor = InlineExecutor(Worker(decoder))
+    draw = random.Random(config.runtime.seed) if config.runtime.seed is not None else None
+    source = draw or random.SystemRandom()
+    return Engine(
+        executor,
+        tokenizer,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=_model_len(limits.max_model_len, spec.context_length),
+        clock=time.monotonic,
+        seeds=lambda: source.getrandbits(SEED_BITS),
+    )
+
+
+def choose_num_blocks(cache: CacheConfig, spec: DecoderSpec, *, usable_bytes: int) -> int:
+    """Blocks of the KV pool. Raises ``InvalidConfig`` when not even one fits."""
+    if cache.num_blocks is not None:
+        return cache.num_blocks
+    budget = cache.kv_cache_memory_bytes
+    if budget is None:
+        budget = int(usable_bytes * KV_SHARE)
+    block_bytes = spec.kv_bytes_per_token() * cache.block_size
+    if budget < block_bytes:
+        raise InvalidConfig(
+            f"kv_cache_memory_bytes must hold at least one block of {block_bytes} bytes,"
+            f" got {budget}"
+        )
+    return budget // block_bytes
+
+
+def _model_len(wanted: int | None, context_length: int) -> int:
+    if wanted is None:
+        return context_length
+    if wanted > context_length:
+        raise InvalidConfig(
+            f"max_model_len must be at most the model's context of {context_length}, got {wanted}"
+        )
+    return wanted

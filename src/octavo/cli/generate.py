@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``octavo generate``: a file of prompts in, a file of answers out."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TextIO, cast
+
+import typer
+
+from octavo.cli import flags
+from octavo.cli.session import open_llm
+from octavo.hub.aliases import DEFAULT_MODEL
+from octavo.progress import BatchBar
+from octavo.types.errors import InvalidConfig, InvalidRequest
+from octavo.types.sampling_params import SamplingParams
+
+if TYPE_CHECKING:
+    from octavo.llm import LLM
+    from octavo.llm.prompts import Message
+    from octavo.types.outputs import RequestOutput
+
+EXAMPLES = (
+    "octavo generate prompts.jsonl -o answers.jsonl",
+    "octavo generate prompts.jsonl --model gemma3-270m --max-tokens 64 --temperature 0.8 --seed 1",
+    """printf '{"prompt": "1 2 3"}' | octavo generate -""",
+)
+# What a line may set for itself; the flags hold for lines that do not.
+SAMPLING_FIELDS = frozenset(
+    {
+        "ignore_eos",
+        "include_stop_str_in_output",
+        "logprobs",
+        "max_tokens",
+        "min_p",
+        "min_tokens",
+        "seed",
+        "skip_special_tokens",
+        "stop",
+        "stop_token_ids",
+        "temperature",
+        "top_k",
+        "top_p",
+    }
+)
+_OTHER_FIELDS = frozenset({"id", "custom_id", "prompt", "messages"})
+
+
+def generate(
+    ctx: typer.Context,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.jsonl",
+            help='One JSON object per line, with "prompt" or "messages", and optionally "id" and '
+            "sampling fields (max_tokens, temperature, seed, ...). - reads standard input.",
+        ),
+    ],
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUT",
+            help="Where the answers go, one JSON object per line in the order of the input; "
+            "- is standard output.",
+        ),
+    ] = "-",
+    model: flags.Model = DEFAULT_MODEL,
+    max_tokens: flags.MaxTokens = 256,
+    temperature: flags.Temperature = 0.0,
+    top_p: flags.TopP = 1.0,
+    top_k: flags.TopK = 0,
+    seed: flags.Seed = None,
+    stop: flags.Stop = None,
+    threads: flags.Threads = None,
+    isa: flags.Isa = None,
+    max_model_len: flags.MaxModelLen = None,
+    max_num_seqs: flags.MaxNumSeqs = None,
+    max_num_batched_tokens: flags.MaxNumBatchedTokens = None,
+    block_size: flags.BlockSize = None,
+    kv_cache_memory: flags.KvCacheMemory = None,
+) -> None:
+    """Answer every line of a file, as one batch.
+
+    A bad line fails alone: its reply has an "error", and the exit status is 1.
+    """
+    defaults = flags.sampling_params(
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        seed=seed,
+        stop=stop,
+    )
+    lines = _read_lines(file)
+    options = {
+        "threads": threads,
+        "isa": isa,
+        "max_model_len": max_model_len,
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens,
+        "block_size": block_size,
+        "kv_cache_memory_bytes": kv_cache_memory,
+    }
+    with _open_output(output) as out, open_llm(ctx, model, options) as llm:
+        totals = _answer_all(llm, lines, defaults, out)
+    print(totals.summary(), file=sys.stderr)
+    if totals.num_failed:
+        raise typer.Exit(1)
+
+
+@dataclass(slots=True)
+class Totals:
+    num_lines: int
+    num_failed: int = 0
+    num_tokens: int = 0
+    total_s: float = 0.0
+
+    def summary(self) -> str:
+        rate = self.num_tokens / self.total_s if self.total_s else 0.0
+        failed = f", {self.num_failed} failed" if self.num_failed else ""
+        return (
+            f"{self.num_lines} lines{failed} · {self.num_tokens} tokens in {self.total_s:.1f} s · "
+            f"{rate:.1f} tokens/s"
+        )
+
+
+def _answer_all(llm: LLM, lines: list[str], defaults: SamplingParams, out: TextIO) -> Totals:
+    """Write each answer as soon as all before it are written: a batch that is stopped half-way
+    leaves what is done."""
+    totals = Totals(len(lines))
+    start_s = time.monotonic()
+    replies: dict[int, dict[str, object]] = {}
+    idx_of: dict[str, int] = {}
+    for idx, line in enumerate(lines):
+        try:
+            idx_of[_enqueue(llm, line, defaults)] = idx
+        except InvalidRequest as error:
+            replies[idx] = _failure(idx, line, str(error), error.param)
+    num_written = _write_ready(out, replies, 0)
+    with BatchBar(len(idx_of)) as bar:
+        for output in llm.as_completed(list(idx_of)):
+            idx = idx_of[output.request_id]
+            replies[idx] = _reply(idx, lines[idx], output)
+            totals.num_tokens += output.num_output_tokens
+            totals.num_failed += output.error is not None
+            bar.advance(output.num_output_tokens)
+            num_written = _write_ready(out, replies, num_written)
+    totals.num_failed += len(lines) - len(idx_of)
+    totals.total_s = time.monotonic() - start_s
+    return totals
+
+
+def _enqueue(llm: LLM, line: str, defaults: SamplingParams) -> str:
+    """Raises ``InvalidRequest`` for whatever is wrong with the line."""
+    fields = _parse(line)
+    params = defaults.clone(**{key: fields[key] for key in fields.keys() & SAMPLING_FIELDS})
+    if "messages" in fields:
+        return llm.enqueue_chat([cast("list[Message]", fields["messages"])], params)[0]
+    return llm.enqueue(_as_prompt(fields["prompt"]), params)[0]
+
+
+def _as_prompt(value: object) -> dict[str, object]:
+    """Text or token ids, as a dict: a bare list could also be read as several prompts."""
+    if isinstance(value, list):
+        return {"prompt_token_ids": value}
+    if isinstance(value, str):
+        return {"prompt": value}
+    raise InvalidRequest("prompt must be a string or a list of token ids", param="prompt")
+
+
+def _parse(line: str) -> dict[str, object]:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise InvalidRequest("a line must be a JSON object")
+    unknown = fields.keys() - SAMPLING_FIELDS - _OTHER_FIELDS
+    if unknown:
+        name = min(unknown)
+        raise InvalidRequest(f"unknown field {name!r}", param=name)
+    if ("prompt" in fields) == ("messages" in fields):
+        raise InvalidRequest('a line needs "prompt" or "messages", and not both', param="prompt")
+    return fields
+
+
+def _reply(idx: int, line: str, output: RequestOutput) -> dict[str, object]:
+    if output.error is not None:
+        return _failure(idx, line, output.error, None)
+    completion = output.outputs[0]
+    return {
+        **_identity(idx, line),
+        "text": completion.text,
+        "finish_reason": completion.finish_reason,
+        "usage": {
+            "prompt_tokens": len(output.prompt_token_ids),
+            "completion_tokens": output.num_output_tokens,
+        },
+    }
+
+
+def _failure(idx: int, line: str, message: str, param: str | None) -> dict[str, object]:
+    return {**_identity(idx, line), "error": {"message": message, "param": param}}
+
+
+def _identity(idx: int, line: str) -> dict[str, object]:
+    """``index`` counts lines from 0, blank ones not; the caller's own ids come along."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        fields = None
+    named = fields if isinstance(fields, dict) else {}
+    return {"index": idx, **{key: named[key] for key in ("id", "custom_id") if key in named}}
+
+
+def _write_ready(out: TextIO, replies: dict[int, dict[str, object]], num_written: int) -> int:
+    while num_written in replies:
+        out.write(json.dumps(replies.pop(num_written), ensure_ascii=False) + "\n")
+        num_written += 1
+    out.flush()
+    return num_written
+
+
+def _read_lines(file: str) -> list[str]:
+    """All lines with something on them; a first byte order mark is not part of the data."""
+    try:
+        if file == "-":
+            text = sys.stdin.read()
+        else:
+            text = Path(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"cannot read {file}: {error}") from error
+    # Only "\n" ends a line of JSON Lines: str.splitlines would cut at separators inside strings.
+    return [line for line in text.split("\n") if line.strip()]
+
+
+@contextmanager
+def _open_output(output: str) -> Iterator[TextIO]:
+    """Opened before the model is loaded, so that a bad path costs no time."""
+    if output == "-":
+        yield sys.stdout
+        return
+    try:
+        out = Path(output).open("w", encoding="utf-8")
+    except OSError as error:
+        raise InvalidConfig(f"cannot write {output}: {error.strerror or error}") from error
+    with out:
+        yield out

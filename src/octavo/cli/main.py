@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``octavo`` command: which subcommands there are, and what becomes of their errors.
+
+Command modules import nothing heavy at the top, so that ``--help`` answers at once; each loads
+what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from octavo.cli import chat, doctor, generate, inspect, models, run, serve
+from octavo.types import env
+from octavo.types.errors import OctavoError
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130  # 128 + SIGINT, what a shell reports for a program that Ctrl-C ended
+EXIT_PIPE_CLOSED = 141  # 128 + SIGPIPE
+
+
+class OctavoGroup(TyperGroup):
+    """Turns what octavo raises on purpose into one line, and leaves bugs their traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise typer.Exit(EXIT_INTERRUPTED) from error
+        except BrokenPipeError as error:
+            _abandon_stdout()
+            raise typer.Exit(EXIT_PIPE_CLOSED) from error
+        except (OctavoError, OSError) as error:  # the caller's mistake, or the machine's
+            if env.is_debug():
+                raise
+            print("error:", " ".join(str(error).splitlines()), file=sys.stderr)
+            raise typer.Exit(EXIT_ERROR) from error
+
+
+def _abandon_stdout() -> None:
+    """The reader is gone (``octavo ... | head``): keep the flush at exit from failing once more."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):  # standard output is no file, as under a test runner
+        return
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        import octavo
+
+        print(f"octavo {octavo.__version__}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="octavo",
+    cls=OctavoGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    # vLLM's users write --max_num_seqs as often as --max-num-seqs.
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda token: token.replace("_", "-"),
+    },
+    epilog='First steps: [bold]octavo run "Why is the sky blue?"[/bold], then '
+    "[bold]octavo chat[/bold], then [bold]octavo serve[/bold] for an OpenAI-compatible server. "
+    "[bold]octavo doctor[/bold] says what octavo makes of this machine.",
+)
+
+
+@app.callback()
+def octavo_command(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Serve language models from a paged KV cache, on the machine you have."""
+
+
+def _add(name: str, function: Any, *examples: str) -> None:
+    """Examples stand one per paragraph, because help text is reflowed."""
+    epilog = "\n\n".join(("Examples:", *examples))
+    app.command(name, epilog=epilog)(function)
+
+
+_add("run", run.run, *run.EXAMPLES)
+_add("chat", chat.chat, *chat.EXAMPLES)
+_add("generate", generate.generate, *generate.EXAMPLES)
+_add("serve", serve.serve, *serve.EXAMPLES)
+_add("models", models.models, *models.MODELS_EXAMPLES)
+_add("pull", models.pull, *models.PULL_EXAMPLES)
+_add("inspect", inspect.inspect, *inspect.EXAMPLES)
+_add("doctor", doctor.doctor, *doctor.EXAMPLES)
+
+
+def main() -> None:
+    """Entry point of the ``octavo`` script. Exit status: 0, 1 for an error, 2 for wrong usage, 130
+    after Ctrl-C, 141 when the reader of the output went away."""
+    try:
+        try:
+            app(prog_name="octavo")
+        finally:
+            sys.stdout.flush()  # here, and not at exit, where an error could not be handled
+    except BrokenPipeError:
+        _abandon_stdout()
+        sys.exit(EXIT_PIPE_CLOSED)

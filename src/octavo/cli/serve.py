@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``octavo serve``: the OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from octavo.cli import flags
+from octavo.hub.aliases import DEFAULT_MODEL
+from octavo.progress import TerminalProgress
+
+if TYPE_CHECKING:
+    from octavo.assemble import Assembled
+
+logger = logging.getLogger(__name__)
+
+EXAMPLES = (
+    "octavo serve",
+    "octavo serve gemma3-270m --port 8080 --kv-cache-memory 2GiB",
+    "octavo serve ./model.gguf --served-model-name mine --host 0.0.0.0",
+)
+
+
+def serve(
+    model_tag: Annotated[
+        str | None,
+        typer.Argument(metavar="MODEL", help="The model; the same as --model.", show_default=False),
+    ] = None,
+    model: flags.Model = DEFAULT_MODEL,
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Address to listen on. The default lets only this machine in; 0.0.0.0 lets in all."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free port.")] = 8000,
+    served_model_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--served-model-name",
+            metavar="NAME",
+            help="What clients call the model; may be given several times, the first is the "
+            "canonical one. Default: the model's own name.",
+        ),
+    ] = None,
+    max_model_len: flags.MaxModelLen = None,
+    max_num_seqs: flags.MaxNumSeqs = None,
+    max_num_batched_tokens: flags.MaxNumBatchedTokens = None,
+    block_size: flags.BlockSize = None,
+    kv_cache_memory: flags.KvCacheMemory = None,
+    threads: flags.Threads = None,
+    isa: flags.Isa = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Source of the seeds of requests that bring none."),
+    ] = None,
+) -> None:
+    """Serve a model over HTTP, with OpenAI's API.
+
+    Routes: /v1/chat/completions, /v1/completions, /v1/models, /health, /metrics. SIGTERM or Ctrl-C
+    lets running answers finish first.
+    """
+    options = {
+        "max_model_len": max_model_len,
+        "max_num_seqs": max_num_seqs,
+        "max_num_batched_tokens": max_num_batched_tokens,
+        "block_size": block_size,
+        "kv_cache_memory_bytes": kv_cache_memory,
+        "threads": threads,
+        "isa": isa,
+        "seed": seed,
+    }
+    _serve(model_tag or model, host, port, served_model_name or [], options)
+
+
+def _serve(
+    model: str, host: str, port: int, names: list[str], options: dict[str, int | str | None]
+) -> None:
+    import octavo
+    from octavo.assemble import build_engine
+    from octavo.engine.async_engine import AsyncEngine
+    from octavo.llm.options import engine_config
+    from octavo.server.app import build_app
+    from octavo.server.run import bind
+    from octavo.server.run import serve as serve_app
+
+    _set_up_logging()
+    sock = bind(host, port)  # first: a port that is taken should not cost a model load
+    config = engine_config(model, options, stacklevel=2)
+    with TerminalProgress() as progress:
+        assembled = build_engine(model, config, progress=progress)
+    _log_choices(assembled)
+    engine = AsyncEngine(assembled.engine)
+    engine.start()
+    try:
+        canonical, *aliases = names or [assembled.model_name]
+        app = build_app(
+            engine,
+            assembled.tokenizer,
+            model_name=canonical,
+            aliases=aliases,
+            version=octavo.__version__,
+        )
+        serve_app(app, sock=sock)
+    finally:
+        engine.shutdown()
+        assembled.close()
+
+
+def _set_up_logging() -> None:
+    """On standard error. uvicorn's own messages repeat what the server says in better words."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+
+
+def _log_choices(assembled: Assembled) -> None:
+    """What was chosen for this machine: the first thing to look at when it is slow or full."""
+    stats = assembled.engine.stats()
+    logger.info(
+        "%s: %s kernels, %d threads, KV cache of %d tokens in blocks of %d",
+        assembled.model_name,
+        assembled.isa,
+        assembled.num_threads,
+        stats.num_blocks * stats.block_size,
+        stats.block_size,
+    )

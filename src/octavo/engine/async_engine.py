@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine behind a thread of its own, for any number of asyncio loops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from octavo.engine.admission import Admission, Prompt
+from octavo.engine.engine import Engine
+from octavo.metrics.engine_metrics import EngineStats
+from octavo.types.errors import EngineStopped, InvalidRequest
+from octavo.types.outputs import RequestOutput
+from octavo.types.request import Request
+from octavo.types.sampling_params import SamplingParams
+
+
+class _Stream:
+    """Outputs on their way to one consumer. Touched only in the consumer's own loop."""
+
+    __slots__ = ("_failure", "_outputs", "_waiter", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._outputs: deque[RequestOutput] = deque()
+        self._failure: Exception | None = None
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, item: RequestOutput | Exception) -> None:
+        if isinstance(item, RequestOutput):
+            self._outputs.append(item)
+        else:
+            self._failure = item
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def next(self) -> RequestOutput:
+        """The next output, or the failure that ended the stream once all before it is delivered."""
+        while not self._outputs:
+            if self._failure is not None:
+                raise self._failure
+            self._waiter = self.loop.create_future()
+            await self._waiter
+        return self._outputs.popleft()
+
+
+@dataclass(frozen=True, slots=True)
+class _Add:
+    request: Request
+    stream: _Stream
+    arrival_time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Abort:
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Drain:
+    done: Future[None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    pass
+
+
+_Command = _Add | _Abort | _Drain | _Stop
+_Delivery = tuple[_Stream, RequestOutput | Exception]
+
+
+class AsyncEngine:
+    """Owns an ``Engine`` and the one thread that touches it.
+
+    Every method may be called from any thread and any loop. Commands go in through a queue; outputs
+    come back with one wake-up per step and loop, however many streams it has. Whatever happens to
+    the engine's thread, every stream ends: with its last output or with ``EngineStopped``.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._inbox: SimpleQueue[_Command] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="octavo-scheduler", daemon=True)
+        self._lock = threading.Lock()  # guards the three below
+        self._ids: set[str] = set()  # requests with a stream
+        self._is_draining = False
+        self._stopped: EngineStopped | None = None
+        self._stats = engine.stats()
+        # The engine's thread alone:
+        self._streams: dict[str, _Stream] = {}
+        self._drains: list[Future[None]] = []
+        self._is_stopping = False
+
+    @property
+    def admission(self) -> Admission:
+        return self._engine.admission
+
+    @property
+    def is_running(self) -> bool:
+        """False before ``start``, and for good once the engine has stopped or failed."""
+        return self._thread.is_alive() and self._stopped is None
+
+    def start(self) -> None:
+        """Start the engine's thread. Once."""
+        with self._lock:
+            if self._stopped is not None:
+                raise self._stopped
+            self._thread.start()
+
+    async def generate(
+        self,
+        prompt: Prompt | Request,
+        params: SamplingParams | None = None,
+        request_id: str | None = None,
+        *,
+        arrival_time: float | None = None,
+        priority: int = 0,
+    ) -> AsyncGenerator[RequestOutput, None]:
+        """The outputs of a request, until one is ``finished``.
+
+        Takes a ``Request`` that ``admission`` has admitted, or a prompt with parameters and an id,
+        which is then admitted in a worker thread. Raises ``InvalidRequest`` and ``EngineStopped``.
+        Leaving the iteration early (close, cancel, error) aborts the request in the engine.
+        """
+        if isinstance(prompt, Request):
+            request = prompt
+        elif params is None or request_id is None:
+            raise InvalidRequest("a prompt needs params and request_id", param="prompt")
+        else:
+            request = await asyncio.to_thread(
+                self.admission.admit, prompt, params, request_id=request_id, priority=priority
+            )
+        stream = _Stream(asyncio.get_running_loop())
+        self._register(request.request_id)
+        is_over = False
+        try:
+            self._post(_Add(request, stream, arrival_time))
+            while not is_over:
+                output = await stream.next()
+                is_over = output.finished
+                if is_over:  # the id is free as soon as the caller sees the end
+                    self._unregister(request.request_id)
+                yield output
+        finally:
+            if not is_over:
+                self._leave(request.request_id)
+
+    def abort(self, request_id: str) -> None:
+        """End a request; its stream gets a last output with finish_reason "abort". Idempotent."""
+        with self._lock:
+            if self._stopped is None:
+                self._inbox.put(_Abort(request_id))
+
+    def stats(self) -> EngineStats:
+        """The engine after its last step; never waits."""
+        return self._stats
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Take no more requests and wait until those inside have ended; False when time ran out."""
+        done: Future[None] = Future()
+        with self._lock:
+            self._is_draining = True
+            if self._stopped is not None:
+                return True
+            self._inbox.put(_Drain(done))
+        try:
+            await asyncio.wait_for(asyncio.wrap_future(done), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def shutdown(self, timeout_s: float = 60.0) -> None:
+        """Stop the thread, end what is left with ``EngineStopped``, close the engine. Idempotent.
+
+        Waits for the step in flight, at most ``timeout_s``.
+        """
+        with self._lock:
+            never_started = self._thread.ident is None
+            if self._stopped is None:
+                if never_started:
+                    self._stopped = EngineStopped("the engine has shut down")
+                    self._engine.close()
+                else:
+                    self._inbox.put(_Stop())
+            self._is_draining = True
+        if not never_started:
+            self._thread.join(timeout_s)
+
+    # In the callers' threads ------------------------------------------------------------------
+
+    def _register(self, request_id: str) -> None:
+        with self._lock:
+            if self._stopped is not None:
+                raise self._stopped
+            if self._is_draining:
+                raise EngineStopped("the engine is shutting down and takes no more requests")
+            if request_id in self._ids:
+                raise InvalidRequest(f"request id {request_id!r} is in use", param="request_id")
+            self._ids.add(request_id)
+
+    def _unregister(self, request_id: str) -> None:
+        with self._lock:
+            self._ids.discard(request_id)
+
+    def _leave(self, request_id: str) -> None:
+        """The consumer has gone. In one lock, so that the abort is before any re-use of the id."""
+        with self._lock:
+            self._ids.discard(request_id)
+            if self._stopped is None:
+                self._inbox.put(_Abort(request_id))
+
+    def _post(self, command: _Command) -> None:
+        """Hand over a command. In the lock, so that none is left behind by a thread that ends."""
+        with self._lock:
+            if self._stopped is not None:
+                raise self._stopped
+            self._inbox.put(command)
+
+    # In the engine's thread -------------------------------------------------------------------
+
+    def _run(self) -> None:
+        reason = "the engine has shut down"
+        try:
+            while not self._is_stopping:
+                self._take_commands()
+                if self._engine.has_unfinished():
+                    self._deliver(self._engine.step(self._take_arrived))
+                self._stats = self._engine.stats()
+        except BaseException as error:
+            reason = f"the engine has failed: {type(error).__name__}: {error}"
+        finally:
+            self._end(reason)
+
+    def _take_commands(self) -> None:
+        """Apply what has arrived; wait for something when there is nothing to do."""
+        if not self._engine.has_unfinished():
+            self._finish_drains()
+            self._apply(self._inbox.get())
+        self._take_arrived()
+
+    def _take_arrived(self) -> None:
+        while not self._inbox.empty():  # this thread alone takes out, so get() cannot block
+            self._apply(self._inbox.get())
+
+    def _apply(self, command: _Command) -> None:
+        match command:
+            case _Add():
+                self._add(command)
+            case _Abort(request_id):
+                self._engine.abort(request_id)
+            case _Drain(done):
+                self._drains.append(done)
+            case _Stop():
+                self._is_stopping = True
+
+    def _add(self, command: _Add) -> None:
+        request_id = command.request.request_id
+        if request_id in self._streams:  # an aborted one of the same name still has its last word
+            self._deliver(self._engine.take_outputs())
+        try:
+            self._engine.add(command.request, arrival_time=command.arrival_time)
+        except Exception as error:  # it was not filed: tell its own stream, and nobody else
+            self._send([(command.stream, error)])
+        else:
+            self._streams[request_id] = command.stream
+
+    def _finish_drains(self) -> None:
+        for done in self._drains:
+            if done.set_running_or_notify_cancel():  # False: its waiter has run out of time
+                done.set_result(None)
+        self._drains.clear()
+
+    def _deliver(self, outputs: list[RequestOutput]) -> None:
+        deliveries: list[_Delivery] = []
+        for output in outputs:
+            stream = self._streams.get(output.request_id)
+            if stream is None:
+                continue
+            deliveries.append((stream, output))
+            if output.finished:
+                del self._streams[output.request_id]
+        for request_id in self._send(deliveries):
+            self._engine.abort(request_id)
+            self._unregister(request_id)
+
+    def _send(self, deliveries: list[_Delivery]) -> list[str]:
+        """One wake-up per loop. Returns the requests whose loop is closed: nobody listens there."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Delivery]] = {}
+        for delivery in deliveries:
+            by_loop.setdefault(delivery[0].loop, []).append(delivery)
+        deaf = []
+        for loop, batch in by_loop.items():
+            try:
+                loop.call_soon_threadsafe(_put_all, batch)
+            except RuntimeError:  # the loop was closed with its generators still open
+                deaf += [item.request_id for _, item in batch if isinstance(item, RequestOutput)]
+        return deaf
+
+    def _end(self, reason: str) -> None:
+        """The last thing that the thread does: refuse what comes, end every stream, free the
+        engine.
+        """
+        with self._lock:
+            self._stopped = EngineStopped(reason)
+            while not self._inbox.empty():
+                command = self._inbox.get()
+                if isinstance(command, _Add):
+                    self._streams[command.request.request_id] = command.stream
+                elif isinstance(command, _Drain):
+                    self._drains.append(command.done)
+        self._send([(stream, EngineStopped(reason)) for stream in self._streams.values()])
+        self._streams.clear()
+        self._finish_drains()
+        self._engine.close()
+        self._stats = self._engine.stats()
+
+
+def _put_all(batch: list[_Delivery]) -> None:
+    for stream, item in batch:
+        stream.put(item)

@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``LLM``: a model and an engine in this process, driven by the thread that calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
+
+from octavo.engine.admission import PromptDict
+from octavo.llm.interrupts import interrupts_deferred
+from octavo.llm.options import engine_config
+from octavo.llm.prompts import (
+    Message,
+    Prompt,
+    normalise_conversations,
+    normalise_params,
+    normalise_prompts,
+)
+from octavo.progress import BatchBar, TerminalProgress
+from octavo.types.errors import CorruptState, EngineStopped, InvalidRequest
+from octavo.types.sampling_params import OutputKind, SamplingParams
+
+if TYPE_CHECKING:
+    from octavo.types.outputs import RequestOutput
+    from octavo.types.ports import Tokenizer
+
+
+class SyncEngine(Protocol):
+    """What ``LLM`` needs of an engine; ``octavo.engine.engine.Engine`` is one."""
+
+    def add_request(self, request_id: str, prompt: PromptDict, params: SamplingParams) -> None: ...
+
+    def step(self) -> list[RequestOutput]: ...
+
+    def take_outputs(self) -> list[RequestOutput]: ...
+
+    def has_unfinished(self) -> bool: ...
+
+    def abort(self, request_id: str) -> None: ...
+
+
+class Assembled(Protocol):
+    """What ``octavo.assemble.build_engine`` returns, as far as ``LLM`` uses it."""
+
+    @property
+    def engine(self) -> SyncEngine: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def model_name(self) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class LLM:
+    """A language model for use from Python, without a server.
+
+    model                   alias, .gguf path, directory or hub id; pulled first if need be
+    seed                    source of the seeds of requests that bring none; None draws it
+    max_model_len           longest prompt plus answer in tokens; None: the model's own context
+    max_num_seqs            sequences computed together
+    max_num_batched_tokens  tokens that one step may compute
+    block_size              token slots per block of the KV cache
+    kv_cache_memory_bytes   size of the KV cache; None fits it to this machine
+    **options               ``num_threads``, ``isa``, and vLLM's other names: what cannot have an
+                            effect here warns once, what would change the result is refused
+
+    Threads may share one ``LLM``: their requests are batched together. Outputs are in the order of
+    the prompts. ``close`` (or a ``with`` block) frees weights and KV cache at once.
+
+    Raises ``ModelNotFound``, ``UnsupportedModel``, ``BadCheckpoint``, ``InvalidConfig``, and
+    ``TypeError`` for an unknown option.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        seed: int | None = 0,
+        max_model_len: int | None = None,
+        max_num_seqs: int | None = None,
+        max_num_batched_tokens: int | None = None,
+        block_size: int | None = None,
+        **options: object,
+    ) -> None:
+        named = {
+            "seed": seed,
+            "max_model_len": max_model_len,
+            "max_num_seqs": max_num_seqs,
+            "max_num_batched_tokens": max_num_batched_tokens,
+            "block_size": block_size,
+        }
+        config = engine_config(model, {**named, **options}, stacklevel=2)
+        from octavo.assemble import build_engine  # loads the native core: not before it is needed
+
+        with TerminalProgress() as progress:
+            self._take(build_engine(model, config, progress=progress))
+
+    @classmethod
+    def from_assembled(cls, assembled: Assembled) -> LLM:
+        """An ``LLM`` over an engine that is already built; ``close`` closes that."""
+        llm = cls.__new__(cls)
+        llm._take(assembled)
+        return llm
+
+    def _take(self, assembled: Assembled) -> None:
+        self._assembled: Assembled | None = assembled
+        self._lock = threading.Lock()
+        self._next_id = 0
+        # Outputs wait here for whoever asked: two threads, or a stream and a batch, share steps.
+        self._boxes: dict[str, list[RequestOutput]] = {}
+        self._ready: dict[str, None] = {}  # ids whose box is not empty, oldest first
+        self._queued: list[str] = []
+
+    @property
+    def model_name(self) -> str:
+        return self._alive().model_name
+
+    def get_tokenizer(self) -> Tokenizer:
+        return self._alive().tokenizer
+
+    def get_default_sampling_params(self) -> SamplingParams:
+        """What ``generate`` uses when it is given none."""
+        return SamplingParams()
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        use_tqdm: bool = True,
+        **extras: object,
+    ) -> list[RequestOutput]:
+        """Answer every prompt; outputs in the order of the prompts.
+
+        A prompt is text, a list of token ids, or a dict with ``prompt`` or ``prompt_token_ids``.
+        ``sampling_params`` is one for all, or a list with one for each. Raises ``InvalidRequest``
+        before anything runs if one of them is bad; no request stays behind, then or on Ctrl-C.
+        """
+        _refuse_extras(extras)
+        plain = normalise_prompts(prompts)
+        params = normalise_params(sampling_params, len(plain))
+        return self._collect(self._submit_all(plain, params), use_tqdm)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        use_tqdm: bool = True,
+        *,
+        add_generation_prompt: bool = True,
+        **extras: object,
+    ) -> list[RequestOutput]:
+        """Continue one conversation or a list of them, each a list of ``{"role", "content"}``.
+
+        The model's own chat template makes the prompt; ``InvalidRequest`` if it has none.
+        """
+        _refuse_extras(extras)
+        plain = [
+            self._render(conversation, add_generation_prompt)
+            for conversation in normalise_conversations(messages)
+        ]
+        params = normalise_params(sampling_params, len(plain))
+        return self._collect(self._submit_all(plain, params), use_tqdm)
+
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> Iterator[RequestOutput]:
+        """Outputs of one prompt as they come, each with what is new. Closing it ends the request.
+
+        The prompt is checked now, before the first output is asked for.
+        """
+        return self._stream(normalise_prompts([prompt]), sampling_params)
+
+    def stream_chat(
+        self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
+    ) -> Iterator[RequestOutput]:
+        """``stream`` for a conversation."""
+        conversations = normalise_conversations(messages)
+        return self._stream([self._render(conversations[0], True)], sampling_params)
+
+    def enqueue(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[str]:
+        """Take requests without running them; returns their ids for ``as_completed``."""
+        plain = normalise_prompts(prompts)
+        return self._enqueue(plain, normalise_params(sampling_params, len(plain)))
+
+    def enqueue_chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[str]:
+        """``enqueue`` for conversations."""
+        conversations = normalise_conversations(messages)
+        plain = [self._render(conversation, True) for conversation in conversations]
+        return self._enqueue(plain, normalise_params(sampling_params, len(plain)))
+
+    def wait_for_completion(self, *, use_tqdm: bool = True) -> list[RequestOutput]:
+        """Run everything that was enqueued; outputs in the order of the calls."""
+        with self._lock:
+            request_ids, self._queued = self._queued, []
+        return self._collect(request_ids, use_tqdm)
+
+    def as_completed(self, request_ids: Iterable[str]) -> Iterator[RequestOutput]:
+        """Final outputs of enqueued requests in the order in which they end. Closing the iterator
+        aborts what is left."""
+        open_ids = dict.fromkeys(request_ids)
+        with self._lock:
+            self._queued = [one for one in self._queued if one not in open_ids]
+        try:
+            while open_ids:
+                for output in self._advance(open_ids):
+                    if output.finished:
+                        del open_ids[output.request_id]
+                        self._forget([output.request_id])
+                        yield output
+        finally:
+            self._abort(open_ids)
+
+    def close(self) -> None:
+        """Free weights, KV cache and threads. Idempotent; later calls raise ``EngineStopped``."""
+        assembled, self._assembled = self._assembled, None
+        if assembled is not None:
+            assembled.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _alive(self) -> Assembled:
+        if self._assembled is None:
+            raise EngineStopped("this LLM is closed; make a new one")
+        return self._assembled
+
+    def _render(
+        self, conversation: list[dict[str, object]], add_generation_prompt: bool
+    ) -> PromptDict:
+        """Templates write the special tokens themselves; the tokenizer must not add them again."""
+        tokenizer = self.get_tokenizer()
+        text = tokenizer.render_chat(conversation, add_generation_prompt=add_generation_prompt)
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        return {"prompt": text, "prompt_token_ids": ids}
+
+    def _enqueue(self, plain: list[PromptDict], params: list[SamplingParams]) -> list[str]:
+        request_ids = self._submit_all(plain, params)
+        with self._lock:
+            self._queued += request_ids
+        return request_ids
+
+    def _submit_all(self, plain: list[PromptDict], params: list[SamplingParams]) -> list[str]:
+        """All or none: a bad prompt takes back those before it."""
+        request_ids: list[str] = []
+        try:
+            for prompt, one in zip(plain, params, strict=True):
+                final_only = one.clone(output_kind=OutputKind.FINAL_ONLY)
+                request_ids.append(self._submit(prompt, final_only))
+        except BaseException:
+            self._abort(request_ids)
+            raise
+        return request_ids
+
+    def _submit(self, prompt: PromptDict, params: SamplingParams) -> str:
+        engine = self._alive().engine
+        with self._lock:
+            request_id = str(self._next_id)
+            self._next_id += 1
+            try:
+                with interrupts_deferred():
+                    engine.add_request(request_id, prompt, params)
+                    self._boxes[request_id] = []
+            except BaseException:  # refused, or Ctrl-C came just after it was taken
+                self._end([request_id])
+                raise
+        return request_id
+
+    def _stream(
+        self, plain: list[PromptDict], params: SamplingParams | None
+    ) -> Iterator[RequestOutput]:
+        delta = (params or SamplingParams()).clone(output_kind=OutputKind.DELTA)
+        return self._outputs(self._submit(plain[0], delta))
+
+    def _outputs(self, request_id: str) -> Iterator[RequestOutput]:
+        open_ids = {request_id: None}
+        try:
+            while open_ids:
+                for output in self._advance(open_ids):
+                    if output.finished:
+                        open_ids.clear()
+                        self._forget([request_id])
+                    yield output
+        finally:
+            self._abort(open_ids)
+
+    def _collect(self, request_ids: list[str], use_tqdm: bool) -> list[RequestOutput]:
+        finished: dict[str, RequestOutput] = {}
+        with BatchBar(len(request_ids), visible=use_tqdm) as bar:
+            for output in self.as_completed(request_ids):
+                finished[output.request_id] = output
+                bar.advance(output.num_output_tokens)
+        return [finished[request_id] for request_id in request_ids]
+
+    def _advance(self, request_ids: Mapping[str, None]) -> list[RequestOutput]:
+        """What is new for these requests; runs one step if nothing is waiting for them."""
+        engine = self._alive().engine
+        with self._lock:
+            outputs = self._drain(request_ids)
+            if outputs:
+                return outputs
+            if not engine.has_unfinished():
+                raise CorruptState(f"the engine is idle and {len(request_ids)} requests are open")
+            with interrupts_deferred():
+                self._deliver(engine.step())
+            return self._drain(request_ids)
+
+    def _drain(self, request_ids: Mapping[str, None]) -> list[RequestOutput]:
+        """Costs what is ready, not what is open: a batch of ten thousand mostly waits."""
+        outputs: list[RequestOutput] = []
+        for request_id in [one for one in self._ready if one in request_ids]:
+            del self._ready[request_id]
+            box = self._boxes[request_id]
+            outputs += box
+            box.clear()
+        return outputs
+
+    def _abort(self, request_ids: Iterable[str]) -> None:
+        request_ids = list(request_ids)
+        if request_ids:
+            with self._lock, interrupts_deferred():
+                self._end(request_ids)
+
+    def _end(self, request_ids: Iterable[str]) -> None:
+        """Nobody reads the last output of an aborted request, so it is taken out of the engine."""
+        self._forget(request_ids)
+        if self._assembled is not None:
+            for request_id in request_ids:
+                self._assembled.engine.abort(request_id)
+            self._deliver(self._assembled.engine.take_outputs())
+
+    def _deliver(self, outputs: Iterable[RequestOutput]) -> None:
+        for output in outputs:
+            if output.request_id in self._boxes:
+                self._boxes[output.request_id].append(output)
+                self._ready[output.request_id] = None
+
+    def _forget(self, request_ids: Iterable[str]) -> None:
+        for request_id in request_ids:
+            self._boxes.pop(request_id, None)
+            self._ready.pop(request_id, None)
+
+
+def _refuse_extras(extras: Mapping[str, object]) -> None:
+    """vLLM's other arguments at None or "auto" ask for nothing; anything else is refused."""
+    known = {
+        "chat_template",
+        "chat_template_content_format",
+        "chat_template_kwargs",
+        "continue_final_message",
+        "lora_request",
+        "mm_processor_kwargs",
+        "priority",
+        "tokenization_kwargs",
+        "tools",
+    }
+    for name, value in extras.items():
+        if name not in known:
+            raise TypeError(f"unexpected keyword argument {name!r}")
+        if value not in (None, False, "auto"):
+            raise InvalidRequest(f"{name} is not supported", param=name)

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native decoder in octavo's own types: a ``DecoderSpec``, weights, and one call per step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+
+from octavo import _native
+from octavo.types.decoder_spec import (
+    Activation,
+    DecoderSpec,
+    LayerSpec,
+    RopePairing,
+    RopeSpec,
+    Slot,
+)
+from octavo.types.step import RowOpen
+
+# Longer than any barrier between threads that all run; a longer wait means a descheduled peer.
+DEFAULT_SPIN_US = 50
+
+_PAIRINGS = {
+    RopePairing.INTERLEAVED: _native.RopePairing.INTERLEAVED,
+    RopePairing.HALVES: _native.RopePairing.HALVES,
+}
+_ACTIVATIONS = {
+    Activation.SILU: _native.MlpActivation.SILU,
+    Activation.GELU_TANH: _native.MlpActivation.GELU_TANH,
+}
+_SLOTS = {slot: _native.Slot[slot.name] for slot in Slot}
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Bytes. KV memory and scratch are reserved as addresses, and committed when first used."""
+
+    weights_bytes: int
+    kv_bytes: int
+    kv_bytes_per_block: int
+    scratch_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlatBatch:
+    """A step as flat arrays. ``work`` holds one tuple per row: (row, start, num_tokens,
+    num_token_ids, num_new_blocks, num_targets, samples); the three id lists hold the ids of all
+    rows, in the order of ``work``. ``copies`` holds (src, dst, num_tokens).
+    """
+
+    closed: Sequence[int]
+    opened: Sequence[RowOpen]
+    copies: Sequence[tuple[int, int, int]]
+    work: Sequence[tuple[int, int, int, int, int, int, bool]]
+    token_ids: Sequence[int]
+    new_blocks: Sequence[int]
+    targets: Sequence[int]
+
+
+class Decoder:
+    """One model on one machine: weights, KV memory, compute threads.
+
+    Life: ``load_*`` for every tensor, ``finish_loading``, ``create_kv_cache``, then ``step``. Calls
+    out of order raise RuntimeError. Not safe for two threads at once. The GIL is released while
+    matrices are packed and while a step computes.
+
+    ``isa`` names a kernel table; None takes the best that runs here. Raises ValueError for a spec
+    that cannot run, naming the field, and for a table that is unknown or cannot run here.
+    ``spin_us`` is how long a waiting compute thread spins before it parks.
+    """
+
+    def __init__(
+        self,
+        spec: DecoderSpec,
+        *,
+        num_threads: int,
+        isa: str | None = None,
+        spin_us: int = DEFAULT_SPIN_US,
+    ) -> None:
+        self._native: _native.Decoder | None = _native.Decoder(
+            _decoder_config(spec), num_threads, isa or "", spin_us
+        )
+        self.num_blocks = 0  # these three are 0 until there is a KV cache
+        self.block_size = 0
+        self.num_rows = 0
+
+    @property
+    def isa(self) -> str:
+        return self._live.isa
+
+    @property
+    def num_threads(self) -> int:
+        return self._live.num_threads
+
+    def load_matrix(
+        self,
+        slot: Slot,
+        layer_idx: int | None,
+        ggml_type: int,
+        shape: tuple[int, int],
+        data: memoryview,
+    ) -> None:
+        """Pack a matrix of ``shape`` (rows, cols) from bytes in the file's own format, row-major.
+
+        ``data`` is a contiguous view of unsigned bytes and may be mapped; it is read once and not
+        kept. Raises ValueError, naming the slot, for a wrong shape, type or length.
+        """
+        rows, cols = shape
+        self._live.load_matrix(_SLOTS[slot], layer_idx, ggml_type, rows, cols, data)
+
+    def load_vector(self, slot: Slot, layer_idx: int | None, values: memoryview) -> None:
+        """Keep a vector, given as the bytes of little-endian float32."""
+        self._live.load_vector(_SLOTS[slot], layer_idx, values)
+
+    def finish_loading(self) -> None:
+        """Raises RuntimeError that lists every tensor still missing."""
+        self._live.finish_loading()
+
+    def kv_bytes_per_block(self, block_size: int) -> int:
+        return self._live.kv_bytes_per_block(block_size)
+
+    def create_kv_cache(
+        self, num_blocks: int, block_size: int, num_rows: int, step_tokens_max: int
+    ) -> None:
+        """Reserve the KV pool and the working memory of steps of up to ``step_tokens_max`` tokens.
+
+        Raises ValueError for a size out of range, MemoryError when the system refuses.
+        """
+        self._live.create_kv(num_blocks, block_size, num_rows, step_tokens_max)
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.num_rows = num_rows
+
+    def step(self, batch: FlatBatch) -> list[_native.RowOutcome]:
+        """Run one step; outcomes follow ``batch.work``.
+
+        Raises ValueError that names the field, with nothing changed, for a batch that does not fit
+        the rows as they are.
+        """
+        opened = [_open_row(row) for row in batch.opened]
+        return self._live.step(
+            batch.closed,
+            opened,
+            batch.copies,
+            batch.work,
+            batch.token_ids,
+            batch.new_blocks,
+            batch.targets,
+        )
+
+    def memory_report(self) -> MemoryReport:
+        report = self._live.memory_report()
+        return MemoryReport(
+            weights_bytes=report.weights_bytes,
+            kv_bytes=report.kv_bytes,
+            kv_bytes_per_block=report.kv_bytes_per_block,
+            scratch_bytes=report.scratch_bytes,
+        )
+
+    def close(self) -> None:
+        """Free weights, KV memory and threads. Idempotent; any other call then raises."""
+        self._native = None
+
+    def __enter__(self) -> Decoder:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def _live(self) -> _native.Decoder:
+        if self._native is None:
+            raise RuntimeError("the decoder is closed")
+        return self._native
+
+
+def _decoder_config(spec: DecoderSpec) -> _native.DecoderConfig:
+    config = _native.DecoderConfig()
+    config.hidden_dim = spec.hidden_dim
+    config.vocab_size = spec.vocab_size
+    config.context_length = spec.context_length
+    config.norm_eps = spec.norm_eps
+    config.layers = [_layer_config(layer) for layer in spec.layers]
+    config.ropes = [_rope_config(rope) for rope in spec.ropes]
+    config.embedding_scale = spec.embedding_scale
+    config.logit_scale = spec.logit_scale
+    config.logit_soft_cap = _cap("logit_soft_cap", spec.logit_soft_cap)
+    config.tied_output = spec.tied_output
+    return config
+
+
+def _layer_config(spec: LayerSpec) -> _native.LayerConfig:
+    config = _native.LayerConfig()
+    config.num_heads = spec.num_heads
+    config.num_kv_heads = spec.num_kv_heads
+    config.head_dim = spec.head_dim
+    config.mlp_dim = spec.mlp_dim
+    config.activation = _ACTIVATIONS[spec.activation]
+    config.rope_idx = spec.rope_idx
+    config.attn_scale = spec.attn_scale
+    if spec.window is not None and spec.window < 1:
+        raise ValueError(f"window must be at least 1 or None, got {spec.window}")
+    config.window = spec.window or 0
+    config.attn_soft_cap = _cap("attn_soft_cap", spec.attn_soft_cap)
+    config.has_qk_norm = spec.has_qk_norm
+    config.has_post_norms = spec.has_post_norms
+    config.has_qkv_bias = spec.has_qkv_bias
+    return config
+
+
+def _rope_config(spec: RopeSpec) -> _native.RopeConfig:
+    config = _native.RopeConfig()
+    config.pairing = _PAIRINGS[spec.pairing]
+    config.inv_freq = spec.inv_freq
+    config.magnitude = spec.magnitude
+    return config
+
+
+def _cap(name: str, value: float | None) -> float:
+    """The core spells "no cap" as 0, so a cap of 0 must not pass for one."""
+    if value is None:
+        return 0.0
+    if not value > 0:
+        raise ValueError(f"{name} must be above 0 or None, got {value}")
+    return value
+
+
+def _open_row(row: RowOpen) -> _native.RowOpen:
+    sampling = row.sampling
+    return _native.RowOpen(
+        row.row,
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        seed=sampling.seed,
+        sample_idx=sampling.sample_idx,
+        num_logprobs=sampling.num_logprobs,
+        banned_until=sampling.banned_until,
+        banned_ids=sampling.banned_ids,
+    )

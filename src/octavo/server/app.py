@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ASGI application. It holds no state of its own beyond what ``build_app`` is given."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+from fastapi import FastAPI, Request, Response
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from octavo.server import errors, health, metrics_text
+from octavo.server.body import BODY_BYTES_MAX
+from octavo.server.engine_port import ServingEngine
+from octavo.server.lifecycle import Lifecycle
+from octavo.server.openai import chat, completions, models
+from octavo.server.openai.answer import Service
+from octavo.server.openai.schemas import ChatRequest, CompletionRequest, GenerationRequest
+from octavo.types.ports import Tokenizer
+
+REF_TEMPLATE = "#/components/schemas/{model}"
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")  # safe in a header, a log line and a JSON id
+
+
+def build_app(
+    engine: ServingEngine,
+    tokenizer: Tokenizer,
+    *,
+    model_name: str,
+    aliases: Sequence[str] = (),
+    version: str = "unknown",
+    max_body_bytes: int = BODY_BYTES_MAX,
+) -> FastAPI:
+    """An application that serves one engine under ``model_name`` and ``aliases``.
+
+    The engine belongs to the caller, who starts it before and closes it afterwards.
+    ``app.state.lifecycle`` is the handle for draining.
+    """
+    service = Service(
+        engine=engine,
+        tokenizer=tokenizer,
+        lifecycle=Lifecycle(engine.abort),
+        model_names=(model_name, *aliases),
+        max_body_bytes=max_body_bytes,
+    )
+    app = FastAPI(title="octavo", version=version)
+    app.openapi = partial(_describe, app)  # type: ignore[method-assign]
+    app.state.lifecycle = service.lifecycle
+    _add_openai_routes(app, service)
+    _add_operator_routes(app, service, version)
+    errors.install(app)
+    app.add_middleware(RequestContext)
+    return app
+
+
+def _add_openai_routes(app: FastAPI, service: Service) -> None:
+    @app.get("/v1/models")
+    async def list_models() -> JSONResponse:
+        return JSONResponse(models.list_models(service))
+
+    @app.get("/v1/models/{name:path}")
+    async def get_model(request: Request) -> JSONResponse:
+        return JSONResponse(models.get_model(request.path_params["name"], service))
+
+    @app.post("/v1/completions", openapi_extra=_body(CompletionRequest))
+    async def create_completion(request: Request) -> Response:
+        return await completions.create(request, service)
+
+    @app.post("/v1/chat/completions", openapi_extra=_body(ChatRequest))
+    async def create_chat_completion(request: Request) -> Response:
+        return await chat.create(request, service)
+
+
+def _add_operator_routes(app: FastAPI, service: Service, version: str) -> None:
+    @app.get("/health")
+    async def get_health() -> Response:
+        return health.report(service.engine, service.lifecycle)
+
+    @app.get("/metrics")
+    async def get_metrics(request: Request) -> Response:
+        accept = request.headers.get("accept", "")
+        return metrics_text.response(service.engine.stats(), service.model_names[0], accept)
+
+    @app.get("/version")
+    async def get_version() -> JSONResponse:
+        return JSONResponse({"version": version})
+
+
+def _body(model: type[GenerationRequest]) -> dict[str, object]:
+    """The request body for /docs; the handlers read and check it themselves."""
+    schema = {"$ref": REF_TEMPLATE.format(model=model.__name__)}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _describe(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document, with the schemas that ``_body`` refers to."""
+    document = get_openapi(title=app.title, version=app.version, routes=app.routes)
+    models: list[tuple[type[BaseModel], Literal["validation"]]] = [
+        (CompletionRequest, "validation"),
+        (ChatRequest, "validation"),
+    ]
+    _, schemas = models_json_schema(models, ref_template=REF_TEMPLATE)
+    document["components"] = {"schemas": schemas["$defs"]}
+    return document
+
+
+class RequestContext:
+    """Outermost layer: gives each request its id, and turns what nothing else caught into a 500.
+
+    ``X-Request-Id`` is the client's own when it is harmless, and comes back in the answer.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        asked = Headers(scope=scope).get("x-request-id", "")
+        request_id = asked if REQUEST_ID.fullmatch(asked) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        has_started = False
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal has_started
+            if message["type"] == "http.response.start":
+                has_started = True
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:
+            answer = errors.to_api_error(error)
+            if has_started:
+                raise  # the server can only cut the connection, which is what a client must see
+            await answer.response()(scope, receive, send_with_id)

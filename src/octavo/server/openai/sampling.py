@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a request body to ``SamplingParams``; and a plain no to what octavo cannot do yet.
+
+A field that changes the answer is honoured or refused, never dropped: a client that asked for JSON
+and got prose without a word has been lied to.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from octavo.server.errors import shown
+from octavo.server.openai.schemas import ChatRequest, CompletionRequest, GenerationRequest
+from octavo.types.errors import InvalidRequest
+from octavo.types.sampling_params import OutputKind, SamplingParams
+
+logger = logging.getLogger(__name__)
+
+COMPLETION_MAX_TOKENS = 16  # OpenAI's default for /v1/completions
+FIELDS_WARNED_MAX = 256  # names come from clients: what is remembered about them is bounded
+
+# Known and without effect on the text, whatever they hold.
+HARMLESS = frozenset(
+    "metadata parallel_tool_calls prompt_cache_key prompt_cache_retention request_id "
+    "safety_identifier service_tier session_id spaces_between_special_tokens store user".split()
+)
+
+# Fields that octavo does not implement, with the values that ask for nothing (beside null).
+UNSUPPORTED: dict[str, Callable[[object], bool]] = {
+    "allowed_token_ids": lambda value: False,
+    "audio": lambda value: False,
+    "bad_words": lambda value: value == [],
+    "best_of": lambda value: value == 1,
+    "cache_salt": lambda value: False,
+    "chat_template": lambda value: False,
+    "chat_template_kwargs": lambda value: value == {},
+    "continue_final_message": lambda value: value is False,
+    "documents": lambda value: value == [],
+    "early_stopping": lambda value: value is False,
+    "frequency_penalty": lambda value: value == 0,
+    "function_call": lambda value: value == "none",
+    "functions": lambda value: value == [],
+    "grammar": lambda value: value == "",
+    "guided_choice": lambda value: False,
+    "guided_decoding_backend": lambda value: False,
+    "guided_grammar": lambda value: False,
+    "guided_json": lambda value: False,
+    "guided_regex": lambda value: False,
+    "json_schema": lambda value: False,
+    "kv_transfer_params": lambda value: False,
+    "length_penalty": lambda value: value == 1,
+    "logit_bias": lambda value: value == {},
+    "logits_processors": lambda value: value == [],
+    "modalities": lambda value: value == ["text"],
+    "prediction": lambda value: False,
+    "presence_penalty": lambda value: value == 0,
+    "priority": lambda value: value == 0,
+    "prompt_embeds": lambda value: False,
+    "prompt_logprobs": lambda value: False,
+    "reasoning_effort": lambda value: value == "none",
+    "repetition_penalty": lambda value: value == 1,
+    "response_format": lambda value: value == {"type": "text"},
+    "return_token_ids": lambda value: value is False,
+    "return_tokens_as_token_ids": lambda value: value is False,
+    "structured_outputs": lambda value: False,
+    "suffix": lambda value: value == "",
+    "thinking_token_budget": lambda value: False,
+    "tool_choice": lambda value: value in ("none", "auto"),
+    "tools": lambda value: value == [],
+    "truncate_prompt_tokens": lambda value: False,
+    "use_beam_search": lambda value: value is False,
+    "verbosity": lambda value: value == "medium",
+    "web_search_options": lambda value: False,
+}
+
+
+class UnknownFields:
+    """Logs each field name that octavo does not know once. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._lock = threading.Lock()
+
+    def warn_once(self, name: str) -> None:
+        with self._lock:
+            if name in self._seen or len(self._seen) >= FIELDS_WARNED_MAX:
+                return
+            self._seen.add(name)
+        logger.warning("ignored a request field that octavo does not know: %s", shown(name))
+
+
+def refuse_unsupported(request: GenerationRequest, unknown: UnknownFields) -> None:
+    """Raise ``InvalidRequest`` for a field that would change the answer and that octavo lacks.
+
+    Fields that nobody has heard of are ignored, and ``unknown`` says so in the log.
+    """
+    for name, value in (request.model_extra or {}).items():
+        if name in HARMLESS or value is None:
+            continue
+        is_idle = UNSUPPORTED.get(name)
+        if is_idle is None:
+            unknown.warn_once(name)
+        elif not is_idle(value):
+            raise InvalidRequest(
+                f"{name} is not supported yet, got {shown(value)}; leave it out", param=name
+            )
+
+
+def completion_params(request: CompletionRequest) -> SamplingParams:
+    max_tokens = COMPLETION_MAX_TOKENS if request.max_tokens is None else request.max_tokens
+    if request.only_echoes:
+        max_tokens = 1
+    params = _params(request, max_tokens=max_tokens, logprobs=request.logprobs)
+    return params.clone(prompt_logprobs=request.logprobs) if request.echo else params
+
+
+def chat_params(request: ChatRequest) -> SamplingParams:
+    if request.top_logprobs and not request.logprobs:
+        raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
+    both = (request.max_completion_tokens, request.max_tokens)
+    if None not in both and both[0] != both[1]:
+        raise InvalidRequest(
+            f"max_completion_tokens ({both[0]}) and max_tokens ({both[1]}) disagree; give one",
+            param="max_completion_tokens",
+        )
+    max_tokens = both[1] if both[0] is None else both[0]
+    logprobs = (request.top_logprobs or 0) if request.logprobs else None
+    try:
+        return _params(request, max_tokens=max_tokens, logprobs=logprobs)
+    except InvalidRequest as error:
+        names = {"logprobs": "top_logprobs"}
+        if both[0] is not None:
+            names["max_tokens"] = "max_completion_tokens"
+        raise _renamed(error, names) from None
+
+
+def _params(
+    request: GenerationRequest, *, max_tokens: int | None, logprobs: int | None
+) -> SamplingParams:
+    if request.stream_options is not None and not request.stream:
+        raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
+    given = {
+        name: value
+        for name in (
+            "n",
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "seed",
+            "min_tokens",
+            "include_stop_str_in_output",
+            "ignore_eos",
+            "skip_special_tokens",
+        )
+        if (value := getattr(request, name)) is not None
+    }
+    return SamplingParams(
+        **given,
+        max_tokens=max_tokens,
+        logprobs=logprobs,
+        stop=_stop(request.stop),
+        stop_token_ids=tuple(request.stop_token_ids or ()),
+        output_kind=OutputKind.DELTA if request.stream else OutputKind.FINAL_ONLY,
+    )
+
+
+def _stop(value: object) -> tuple[str, ...]:
+    match value:
+        case None:
+            return ()
+        case str():
+            return (value,)
+        case list() if all(isinstance(item, str) for item in value):
+            return tuple(value)
+    raise InvalidRequest(
+        f"stop must be a string or an array of strings, got {shown(value)}", param="stop"
+    )
+
+
+def _renamed(error: InvalidRequest, names: dict[str, str]) -> InvalidRequest:
+    """The same refusal in the words of the endpoint, whose fields have other names."""
+    new = names.get(error.param or "")
+    if new is None:
+        return error
+    return InvalidRequest(str(error).replace(str(error.param), new), param=new)

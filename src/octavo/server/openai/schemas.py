@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client may send, field by field. Types are strict: "5" is no number and 1 is no boolean.
+
+A field that octavo does not know is kept in ``model_extra``; ``sampling.refuse_unsupported``
+decides what becomes of it. ``null`` always means "not given".
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Int64 = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+
+
+class StreamOptions(BaseModel):
+    """``include_usage`` adds a last chunk with the counts; ``continuous_usage_stats`` fills all."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class GenerationRequest(BaseModel):
+    """The fields that both ways of asking share; ranges are ``SamplingParams``'s business."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: Int64 | None = None
+    max_tokens: Int64 | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: Int64 | None = None
+    stop: Annotated[Any, Field(description="a string, or an array of strings")] = None
+    top_k: Int64 | None = None
+    min_p: float | None = None
+    min_tokens: Int64 | None = None
+    stop_token_ids: list[Int64] | None = None
+    ignore_eos: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    add_special_tokens: bool | None = None
+
+    @property
+    def includes_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.include_usage)
+
+    @property
+    def repeats_usage(self) -> bool:
+        options = self.stream_options
+        return bool(options and options.include_usage and options.continuous_usage_stats)
+
+
+class CompletionRequest(GenerationRequest):
+    prompt: Annotated[Any, Field(description="text, token ids, or an array of either")]
+    logprobs: Int64 | None = None
+    echo: bool | None = None
+
+    @property
+    def only_echoes(self) -> bool:
+        """The idiom for scoring a prompt: give it back with its logprobs, and no answer."""
+        return bool(self.echo) and self.max_tokens == 0
+
+
+class ChatMessage(BaseModel):
+    """``content`` is text, or an array of ``{"type": "text", "text": ...}`` parts."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    content: Any = None
+    name: str | None = None
+
+
+class ChatRequest(GenerationRequest):
+    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    max_completion_tokens: Int64 | None = None
+    logprobs: bool | None = None
+    top_logprobs: Int64 | None = None
+    add_generation_prompt: bool | None = None

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the control plane needs from outside, as Protocols. Fakes of each live in
+``tests/fakes.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from octavo.types.step import StepPlan, StepResult
+
+
+class Clock(Protocol):
+    def __call__(self) -> float:
+        """Seconds on a monotonic clock; only differences mean anything."""
+
+
+class Executor(Protocol):
+    """Runs plans in the order given. One thread may submit and collect; not safe for two."""
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks in the KV pool."""
+
+    @property
+    def block_size(self) -> int:
+        """Token slots in a block."""
+
+    @property
+    def num_rows(self) -> int:
+        """Rows the worker keeps: the most sequences that may be live at once."""
+
+    @property
+    def depth(self) -> int:
+        """Plans that may be in flight: 1 for an executor that computes at once."""
+
+    def submit(self, plan: StepPlan) -> None:
+        """Hand over a plan. Raises ``StepFailed`` only when the data plane cannot go on at all."""
+
+    def collect(self) -> StepResult:
+        """The result of the oldest plan submitted and not collected; blocks, without the GIL.
+
+        Raises ``StepFailed`` when that plan failed: none of its tokens can be trusted, but its rows
+        are closed and opened, and the executor goes on.
+        """
+
+    def close(self) -> None:
+        """Free weights, KV memory and threads. Idempotent."""
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back. Pure and thread-safe: the server tokenises off the event loop."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def bos_token_id(self) -> int | None: ...
+
+    @property
+    def eos_token_id(self) -> int | None: ...
+
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        """Every id that ends an answer: end of sequence, end of turn."""
+
+    @property
+    def chat_template(self) -> str | None: ...
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Ids of ``text``. Control tokens spelt out in ``text`` become their ids (templates need
+        it)."""
+
+    def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of ``token_ids``; bytes that are no UTF-8 become U+FFFD."""
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The exact bytes that one token adds to a running text."""
+
+    def is_special(self, token_id: int) -> bool:
+        """Control tokens, which ``skip_special_tokens`` leaves out of the text."""
+
+    def render_chat(
+        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
+    ) -> str:
+        """The prompt text of a conversation, by the model's own chat template. It is complete, BOS
+        included if the model wants it: encode it with ``add_special_tokens=False``.
+
+        Raises ``InvalidRequest`` when the model has none or the template refuses the messages.
+        """

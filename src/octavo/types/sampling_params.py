@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How to turn logits into tokens, with vLLM's field names, defaults and ranges."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from octavo.types.errors import InvalidRequest
+
+GREEDY_EPSILON = 1e-5  # a temperature below this is greedy, as in vLLM
+LOGPROBS_MAX = 20
+STOP_STRINGS_MAX = 16
+SEED_MAX = 2**63 - 1
+
+
+class OutputKind(Enum):
+    """What each ``RequestOutput`` of a request carries."""
+
+    CUMULATIVE = 0  # everything so far
+    DELTA = 1  # what is new since the last one
+    FINAL_ONLY = 2  # one output, at the end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """Immutable; a bad value raises ``InvalidRequest`` that names the field.
+
+    n                   samples per prompt, >= 1
+    temperature         >= 0; below 1e-5 means greedy
+    top_p               (0, 1]; 1 keeps every token
+    top_k               0 or -1 keeps every token
+    min_p               [0, 1]; drops tokens less likely than min_p times the likeliest
+    seed                None draws one; with a seed the text depends on nothing else
+    max_tokens          tokens to generate, >= 1, or None: up to the model's context
+    min_tokens          no end-of-sequence and no stop before this many
+    stop                strings that end the text (cut off unless include_stop_str_in_output)
+    stop_token_ids      ids that end the text, beside the model's own
+    ignore_eos          go on past the model's end-of-sequence
+    logprobs            None, or how many alternatives to report per token (0-20)
+    prompt_logprobs     the same for the prompt
+    detokenize          False: ids only, no text
+    skip_special_tokens leave control tokens out of the text
+    """
+
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int | None = None
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop_str_in_output: bool = False
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    detokenize: bool = True
+    skip_special_tokens: bool = True
+    output_kind: OutputKind = OutputKind.CUMULATIVE
+
+    def __post_init__(self) -> None:
+        _normalise(self)
+        _check_numbers(self)
+        _check_stops(self)
+
+    @property
+    def is_greedy(self) -> bool:
+        return self.temperature < GREEDY_EPSILON
+
+    def clone(self, **changes: object) -> SamplingParams:
+        """A copy with some fields replaced, validated again."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+def _normalise(params: SamplingParams) -> None:
+    """Accept the spellings that vLLM accepts: one stop string, lists, -1 for "off"."""
+    put = object.__setattr__  # only here, before anyone else holds the object
+    for name in ("stop", "stop_token_ids"):
+        value: object = getattr(params, name)
+        if value is None:
+            put(params, name, ())
+        elif isinstance(value, str):
+            put(params, name, (value,))
+        elif isinstance(value, list):
+            put(params, name, tuple(value))
+    if params.top_k == -1:
+        put(params, "top_k", 0)
+    if params.seed == -1:
+        put(params, "seed", None)
+
+
+def _check_numbers(params: SamplingParams) -> None:
+    _number(params, "temperature", 0.0, 2.0)
+    _number(params, "top_p", 0.0, 1.0, low_open=True)
+    _number(params, "min_p", 0.0, 1.0)
+    _integer(params, "n", 1, 16384)
+    _integer(params, "top_k", 0, 2**31 - 1)
+    _integer(params, "min_tokens", 0, 2**31 - 1)
+    if params.max_tokens is not None:
+        _integer(params, "max_tokens", 1, 2**31 - 1)
+        if params.min_tokens > params.max_tokens:
+            raise InvalidRequest(
+                f"min_tokens ({params.min_tokens}) is above max_tokens ({params.max_tokens})",
+                param="min_tokens",
+            )
+    if params.seed is not None:
+        _integer(params, "seed", 0, SEED_MAX)
+    for name in ("logprobs", "prompt_logprobs"):
+        if getattr(params, name) is not None:
+            _integer(params, name, 0, LOGPROBS_MAX)
+    if params.n > 1 and params.is_greedy:
+        raise InvalidRequest(
+            "n must be 1 when temperature is 0: greedy samples are all the same", param="n"
+        )
+
+
+def _check_stops(params: SamplingParams) -> None:
+    if len(params.stop) > STOP_STRINGS_MAX:
+        raise InvalidRequest(f"stop has more than {STOP_STRINGS_MAX} strings", param="stop")
+    if any(not isinstance(text, str) or not text for text in params.stop):
+        raise InvalidRequest("stop must hold non-empty strings", param="stop")
+    if params.stop and not params.detokenize:
+        raise InvalidRequest("stop strings need detokenize=True", param="stop")
+    if any(type(token) is not int or token < 0 for token in params.stop_token_ids):
+        raise InvalidRequest("stop_token_ids must hold token ids >= 0", param="stop_token_ids")
+
+
+def _number(
+    params: SamplingParams, name: str, low: float, high: float, *, low_open: bool = False
+) -> None:
+    value = getattr(params, name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value > high or value < low:
+        raise InvalidRequest(f"{name} must be in [{low}, {high}], got {value!r}", param=name)
+    if low_open and value == low:
+        raise InvalidRequest(f"{name} must be above {low}, got {value!r}", param=name)
+
+
+def _integer(params: SamplingParams, name: str, low: int, high: int) -> None:
+    value = getattr(params, name)
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidRequest(f"{name} must be an integer >= {low}, got {value!r}", param=name)
