@@ -6,6 +6,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
+
+# A normal run draws hypothesis's 100 examples per property; `--hypothesis-profile=nightly` draws
+# enough for over a million transitions of the block manager.
+settings.register_profile("nightly", max_examples=10_000)
+# Planted errors need to be noticed, not to be explained by the smallest example.
+settings.register_profile("mutate", max_examples=60, phases=[Phase.generate])
 
 DATA_DIR = Path(__file__).parent / "data"
 

@@ -7,12 +7,15 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 from fakes import ByteTokenizer, EchoExecutor, ManualClock
+from octavo.engine.chaos import Chaos
 from octavo.engine.engine import Engine
+from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig, SchedulerConfig
 from octavo.types.outputs import RequestOutput
 from octavo.types.ports import Clock
 from octavo.types.sampling_params import SamplingParams
 
 MAX_MODEL_LEN = 64
+LIMITS = {"max_num_seqs": 16, "max_num_batched_tokens": 32, "max_model_len": MAX_MODEL_LEN}
 
 
 def greedy(max_tokens: int | None = 8, **fields: object) -> SamplingParams:
@@ -22,20 +25,24 @@ def greedy(max_tokens: int | None = 8, **fields: object) -> SamplingParams:
 def make_engine(
     executor: EchoExecutor | None = None,
     *,
-    max_num_seqs: int = 16,
-    max_num_batched_tokens: int = 32,
-    max_model_len: int = MAX_MODEL_LEN,
     clock: Clock | None = None,
     seeds: Callable[[], int] | None = None,
+    cache: CacheConfig = CacheConfig(),  # noqa: B008 (frozen)
+    runtime: RuntimeConfig = RuntimeConfig(),  # noqa: B008 (frozen)
+    chaos: Chaos | None = None,
+    **scheduler: object,
 ) -> Engine:
     return Engine(
         executor or EchoExecutor(),
         ByteTokenizer(),
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_model_len=max_model_len,
+        EngineConfig(
+            cache=cache,
+            scheduler=SchedulerConfig(**{**LIMITS, **scheduler}),  # type: ignore[arg-type]
+            runtime=runtime,
+        ),
         clock=clock or ManualClock(),
         seeds=seeds or count().__next__,
+        chaos=chaos,
     )
 
 

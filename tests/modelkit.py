@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from octavo.assemble import Assembled, build_engine
-
 from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig, SchedulerConfig
 from octavo.types.outputs import RequestOutput
 from octavo.types.sampling_params import OutputKind, SamplingParams
@@ -52,7 +51,7 @@ def finish(
     while engine.has_unfinished():
         done.update((output.request_id, output) for output in engine.step())
     stats = engine.stats()
-    assert stats.num_free_blocks == stats.num_blocks, f"blocks leaked: {stats}"
+    assert stats.num_used_blocks == 0, f"blocks leaked: {stats}"
     return [done[str(idx)] for idx in range(len(prompts))]
 
 

@@ -52,30 +52,44 @@ void load_matrix(Decoder& decoder, Slot slot, std::optional<size_t> layer_idx, u
   decoder.load_matrix(slot, layer_idx, weight_type(ggml_type), rows, cols, as_span(bytes));
 }
 
-// (row, start, num_tokens, num_token_ids, num_new_blocks, num_targets, samples)
-using WorkTuple = std::tuple<size_t, size_t, size_t, size_t, size_t, size_t, bool>;
+// (row, start, num_tokens, num_token_ids, num_new_blocks, num_targets, samples, num_replaced,
+// logits_of)
+using WorkTuple =
+    std::tuple<size_t, size_t, size_t, size_t, size_t, size_t, bool, size_t, std::optional<size_t>>;
 using CopyTuple = std::tuple<int32_t, int32_t, size_t>;
+using MoveTuple = std::tuple<int32_t, int32_t>;
+using ReplacementTuple = std::tuple<size_t, int32_t>;
 
-std::vector<RowOutcome> step(Decoder& decoder, std::vector<size_t> closed,
-                             std::vector<RowOpen> opened, const std::vector<CopyTuple>& copies,
-                             const std::vector<WorkTuple>& work, std::vector<int32_t> token_ids,
-                             std::vector<int32_t> new_blocks, std::vector<int32_t> targets) {
+void set_work(Batch& batch, const std::vector<WorkTuple>& work) {
+  for (const auto& [row, start, tokens, ids, blocks, targets, samples, replaced, parent] : work) {
+    batch.work.push_back({row, start, tokens, ids, blocks, targets, samples, replaced, parent});
+  }
+}
+
+// A Batch from lists of tuples: one conversion each, with the GIL held.
+Batch make_batch(std::vector<size_t> closed, std::vector<RowOpen> opened,
+                 const std::vector<MoveTuple>& swap_ins, const std::vector<MoveTuple>& swap_outs,
+                 const std::vector<CopyTuple>& copies, const std::vector<WorkTuple>& work,
+                 std::vector<int32_t> token_ids, std::vector<int32_t> new_blocks,
+                 std::vector<int32_t> targets, const std::vector<ReplacementTuple>& replaced) {
   Batch batch;
   batch.closed = std::move(closed);
   batch.opened = std::move(opened);
+  for (const auto& [src, dst] : swap_ins) batch.swap_ins.push_back({src, dst});
+  for (const auto& [src, dst] : swap_outs) batch.swap_outs.push_back({src, dst});
   for (const auto& [src, dst, num_tokens] : copies) batch.copies.push_back({src, dst, num_tokens});
-  for (const auto& [row, start, tokens, ids, blocks, num_targets, samples] : work) {
-    batch.work.push_back({row, start, tokens, ids, blocks, num_targets, samples});
-  }
+  set_work(batch, work);
   batch.token_ids = std::move(token_ids);
   batch.new_blocks = std::move(new_blocks);
   batch.targets = std::move(targets);
-  return decoder.step(batch);
+  for (const auto& [table_idx, block] : replaced) batch.replaced.push_back({table_idx, block});
+  return batch;
 }
 
 RowOpen make_open(size_t row, float temperature, uint32_t top_k, float top_p, float min_p,
                   uint64_t seed, uint32_t sample_idx, std::optional<int32_t> num_logprobs,
-                  uint32_t banned_until, std::vector<int32_t> banned_ids) {
+                  uint32_t banned_until, std::vector<int32_t> banned_ids, size_t num_computed,
+                  std::vector<int32_t> blocks) {
   return {row,
           {.temperature = temperature,
            .top_k = top_k,
@@ -85,7 +99,9 @@ RowOpen make_open(size_t row, float temperature, uint32_t top_k, float top_p, fl
            .sample_idx = sample_idx,
            .num_logprobs = num_logprobs.value_or(-1),
            .banned_until = banned_until,
-           .banned_ids = std::move(banned_ids)}};
+           .banned_ids = std::move(banned_ids)},
+          num_computed,
+          std::move(blocks)};
 }
 
 std::vector<std::tuple<int32_t, float>> top_of(const SampledToken& token) {
@@ -201,7 +217,12 @@ void bind_results(nb::module_& m) {
       .def_ro("weights_bytes", &MemoryReport::weights_bytes)
       .def_ro("kv_bytes", &MemoryReport::kv_bytes)
       .def_ro("kv_bytes_per_block", &MemoryReport::kv_bytes_per_block)
-      .def_ro("scratch_bytes", &MemoryReport::scratch_bytes);
+      .def_ro("scratch_bytes", &MemoryReport::scratch_bytes)
+      .def_ro("swap_bytes", &MemoryReport::swap_bytes);
+  nb::class_<SwapTotals>(m, "SwapTotals")
+      .def_ro("blocks_in", &SwapTotals::blocks_in)
+      .def_ro("blocks_out", &SwapTotals::blocks_out)
+      .def_ro("seconds", &SwapTotals::seconds);
 }
 
 void bind_decoder(nb::module_& m) {
@@ -211,12 +232,29 @@ void bind_decoder(nb::module_& m) {
           "__init__",
           [](RowOpen* self, size_t row, float temperature, uint32_t top_k, float top_p, float min_p,
              uint64_t seed, uint32_t sample_idx, std::optional<int32_t> num_logprobs,
-             uint32_t banned_until, std::vector<int32_t> banned_ids) {
+             uint32_t banned_until, std::vector<int32_t> banned_ids, size_t num_computed,
+             std::vector<int32_t> blocks) {
             new (self) RowOpen(make_open(row, temperature, top_k, top_p, min_p, seed, sample_idx,
-                                         num_logprobs, banned_until, std::move(banned_ids)));
+                                         num_logprobs, banned_until, std::move(banned_ids),
+                                         num_computed, std::move(blocks)));
           },
           "row"_a, nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a,
-          "sample_idx"_a, "num_logprobs"_a.none(), "banned_until"_a, "banned_ids"_a);
+          "sample_idx"_a, "num_logprobs"_a.none(), "banned_until"_a, "banned_ids"_a,
+          "num_computed"_a, "blocks"_a);
+  nb::class_<Batch>(m, "Batch")
+      .def(
+          "__init__",
+          [](Batch* self, std::vector<size_t> closed, std::vector<RowOpen> opened,
+             const std::vector<MoveTuple>& swap_ins, const std::vector<MoveTuple>& swap_outs,
+             const std::vector<CopyTuple>& copies, const std::vector<WorkTuple>& work,
+             std::vector<int32_t> token_ids, std::vector<int32_t> new_blocks,
+             std::vector<int32_t> targets, const std::vector<ReplacementTuple>& replaced) {
+            new (self) Batch(make_batch(std::move(closed), std::move(opened), swap_ins, swap_outs,
+                                        copies, work, std::move(token_ids), std::move(new_blocks),
+                                        std::move(targets), replaced));
+          },
+          nb::kw_only(), "closed"_a, "opened"_a, "swap_ins"_a, "swap_outs"_a, "copies"_a, "work"_a,
+          "token_ids"_a, "new_blocks"_a, "targets"_a, "replaced"_a);
   nb::class_<Decoder>(m, "Decoder")
       .def(nb::init<DecoderConfig, size_t, std::string_view, uint32_t>(), "config"_a,
            "num_threads"_a, "isa"_a, "spin_us"_a = 50, NoGil())
@@ -227,11 +265,13 @@ void bind_decoder(nb::module_& m) {
       .def("kv_bytes_per_block", &Decoder::kv_bytes_per_block, "block_size"_a)
       .def("create_kv", &Decoder::create_kv, "num_blocks"_a, "block_size"_a, "num_rows"_a,
            "step_tokens_max"_a, NoGil())
-      .def("step", &step, "closed"_a, "opened"_a, "copies"_a, "work"_a, "token_ids"_a,
-           "new_blocks"_a, "targets"_a, NoGil())
+      .def("create_swap", &Decoder::create_swap, "num_blocks"_a, "path"_a.none(), NoGil())
+      .def("step", &Decoder::step, "batch"_a, NoGil())
+      .def("abandon", &Decoder::abandon, "batch"_a)
       .def_prop_ro("isa", &Decoder::isa)
       .def_prop_ro("num_threads", &Decoder::num_threads)
-      .def("memory_report", &Decoder::memory_report);
+      .def("memory_report", &Decoder::memory_report)
+      .def("swap_totals", &Decoder::swap_totals);
 }
 
 }  // namespace

@@ -234,6 +234,100 @@ TEST(copied_slots_are_the_first_ones) {
   for (size_t i = 0; i < halves; ++i) CHECK_EQ(base[halves + i], uint16_t{0});
 }
 
+// Row 0 computes a prompt of 21 tokens into blocks 0, 1 and 2 of 8; rows 1 to 3 sample from its
+// logits.
+Batch forked_prompt(const std::vector<int32_t>& ids) {
+  Batch batch;
+  for (size_t row = 0; row < 4; ++row) {
+    RowOpen open = open_row(row);
+    open.sampling.temperature = 1.0f;
+    open.sampling.sample_idx = static_cast<uint32_t>(row);
+    if (row > 0) open.num_computed = ids.size();
+    if (row > 0) open.blocks = {0, 1, 2};
+    batch.opened.push_back(open);
+  }
+  add_work(batch, {.row = 0, .samples = true}, ids, {0, 1, 2});
+  for (size_t row = 1; row < 4; ++row) {
+    batch.work.push_back({.row = row, .start = ids.size(), .samples = true, .logits_of = 0});
+  }
+  return batch;
+}
+
+TEST(forks_swaps_and_replaced_blocks) {
+  auto decoder = make_decoder(3, 8, 16);
+  decoder->create_swap(4, std::nullopt);
+  const std::vector<int32_t> ids = random_ids(9, 21);
+  std::vector<std::vector<RowOutcome>> outcomes;
+  outcomes.push_back(decoder->step(forked_prompt(ids)));
+  // Row 3 leaves for the swap tier, rows 1 and 2 get last blocks of their own, row 0 keeps its own.
+  Batch decode;
+  decode.closed = {3};
+  decode.swap_outs = {{2, 3}};
+  for (size_t row = 0; row < 3; ++row) {
+    RowWork work{.row = row, .start = 21, .samples = true};
+    if (row > 0) {
+      work.num_replaced = 1;
+      decode.replaced.push_back({2, static_cast<int32_t>(10 + row)});
+      decode.copies.push_back({2, static_cast<int32_t>(10 + row), 5});
+    }
+    add_work(decode, work, {}, {});
+  }
+  outcomes.push_back(decoder->step(decode));
+  Batch back;
+  back.opened.push_back(forked_prompt(ids).opened[3]);
+  back.opened[0].blocks = {0, 1, 7};
+  back.swap_ins = {{3, 7}};
+  add_work(back, {.row = 3, .start = 21, .samples = true}, {outcomes[0][3].sampled->token_id}, {});
+  outcomes.push_back(decoder->step(back));
+  for (const std::vector<RowOutcome>& step : outcomes) {
+    for (const RowOutcome& outcome : step) CHECK(outcome.error.empty());
+  }
+  CHECK_EQ(decoder->swap_totals().blocks_out, size_t{1});
+  CHECK_EQ(decoder->swap_totals().blocks_in, size_t{1});
+  // Each row alone: the same two tokens.
+  for (size_t row = 0; row < 4; ++row) {
+    auto alone = make_decoder(1, 8, 3);
+    Batch batch;
+    batch.opened.push_back(forked_prompt(ids).opened[row]);
+    batch.opened[0].num_computed = 0;
+    batch.opened[0].blocks.clear();
+    add_work(batch, {.row = row, .samples = true}, ids, {0, 1, 2});
+    CHECK_EQ(alone->step(batch)[0].sampled->token_id, outcomes[0][row].sampled->token_id);
+    Batch next;
+    add_work(next, {.row = row, .start = 21, .samples = true}, {}, {});
+    const RowOutcome& got = row < 3 ? outcomes[1][row] : outcomes[2][0];
+    CHECK_EQ(alone->step(next)[0].sampled->token_id, got.sampled->token_id);
+  }
+}
+
+TEST(an_abandoned_batch_fails_its_rows_and_no_others) {
+  auto decoder = make_decoder(2, 8, 16);
+  Batch first;
+  first.opened = {open_row(0), open_row(1)};
+  add_work(first, {.row = 0, .samples = true}, {1, 2, 3}, {0});
+  add_work(first, {.row = 1, .samples = true}, {1, 2, 3}, {1});
+  decoder->step(first);
+  Batch bad;
+  bad.closed = {SIZE_MAX};
+  bad.opened = {open_row(2), open_row(SIZE_MAX)};
+  add_work(bad, {.row = 1, .start = 3, .samples = true}, {}, {99});
+  bad.work.push_back({.row = SIZE_MAX});
+  CHECK_THROWS(decoder->step(bad), std::invalid_argument);
+  decoder->abandon(bad);
+  Batch next;
+  add_work(next, {.row = 0, .start = 3, .samples = true}, {}, {});
+  add_work(next, {.row = 1, .start = 4, .samples = true}, {}, {});
+  add_work(next, {.row = 2, .start = 50, .samples = true}, {}, {2});
+  next.work.push_back({.row = 3, .start = 5, .samples = true, .logits_of = 1});
+  next.opened = {open_row(3)};
+  next.opened[0].num_computed = 5;
+  next.opened[0].blocks = {4};
+  const std::vector<RowOutcome> outcomes = decoder->step(next);
+  CHECK(outcomes[0].error.empty());
+  CHECK(outcomes[0].sampled.has_value());
+  for (size_t i = 1; i < 4; ++i) CHECK_EQ(outcomes[i].error, "the row failed in an earlier step");
+}
+
 TEST(wild_numbers_never_reach_memory) {
   auto decoder = make_decoder(1, 8, 4);
   Batch good;
@@ -259,6 +353,27 @@ TEST(wild_numbers_never_reach_memory) {
   refuse("copies[0].src", [&](Batch& b) { b.copies.push_back({INT32_MIN, 0, 1}); });
   refuse("copies[0].dst", [&](Batch& b) { b.copies.push_back({0, INT32_MAX, 1}); });
   refuse("copies[0].num_tokens", [&](Batch& b) { b.copies.push_back({0, 1, huge}); });
+  refuse("opened[0].blocks[0]", [&](Batch& b) {
+    b.opened = {open_row(1)};
+    b.opened[0].blocks = {INT32_MIN};
+  });
+  refuse("opened[0].num_computed", [&](Batch& b) {
+    b.opened = {open_row(1)};
+    b.opened[0].num_computed = huge;
+  });
+  refuse("no swap tier", [&](Batch& b) { b.swap_ins = {{0, 0}}; });
+  refuse("work[0].num_replaced", [&](Batch& b) { b.work[0].num_replaced = huge; });
+  refuse("replaced holds", [&](Batch& b) { b.replaced = {{0, 1}}; });
+  auto replace = [](Batch& b, size_t table_idx, int32_t block) {
+    b.work[0].num_replaced = 1;
+    b.replaced = {{table_idx, block}};
+  };
+  refuse("replaced[0].table_idx", [&](Batch& b) { replace(b, huge, 1); });
+  refuse("replaced[0].block", [&](Batch& b) { replace(b, 0, INT32_MIN); });
+  refuse("work[0].logits_of", [&](Batch& b) {
+    b.work[0] = {.row = 0, .start = 3, .samples = true, .logits_of = huge};
+    b.token_ids.clear();
+  });
   refuse("closed[0]", [&](Batch& b) { b.closed = {huge}; });
   refuse("opened[0]", [&](Batch& b) { b.opened = {open_row(huge)}; });
   Batch still_good;

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from octavo.llm import LLM
+    from octavo.types.beam_search_params import BeamSearchParams
     from octavo.types.config import (
         CacheConfig,
         EngineConfig,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from octavo.types.errors import (
         BadCheckpoint,
         CorruptState,
+        EngineOverloaded,
         EngineStopped,
         InvalidConfig,
         InvalidRequest,
@@ -43,17 +45,20 @@ if TYPE_CHECKING:
         Logprob,
         RequestMetrics,
         RequestOutput,
+        Timeline,
     )
-    from octavo.types.sampling_params import OutputKind, SamplingParams
+    from octavo.types.sampling_params import OnOverflow, OutputKind, SamplingParams
 
     __version__: str
 
 __all__ = [  # noqa: RUF022 (plain alphabetical order)
     "BadCheckpoint",
+    "BeamSearchParams",
     "CacheConfig",
     "CompletionOutput",
     "CorruptState",
     "EngineConfig",
+    "EngineOverloaded",
     "EngineStopped",
     "FinishReason",
     "InvalidConfig",
@@ -63,6 +68,7 @@ __all__ = [  # noqa: RUF022 (plain alphabetical order)
     "ModelError",
     "ModelNotFound",
     "OctavoError",
+    "OnOverflow",
     "OutputKind",
     "PromptTooLong",
     "RequestMetrics",
@@ -71,16 +77,19 @@ __all__ = [  # noqa: RUF022 (plain alphabetical order)
     "SamplingParams",
     "SchedulerConfig",
     "StepFailed",
+    "Timeline",
     "UnsupportedModel",
     "__version__",
 ]
 
 _HOMES = {
     "octavo.llm": ("LLM",),
+    "octavo.types.beam_search_params": ("BeamSearchParams",),
     "octavo.types.config": ("CacheConfig", "EngineConfig", "RuntimeConfig", "SchedulerConfig"),
     "octavo.types.errors": (
         "BadCheckpoint",
         "CorruptState",
+        "EngineOverloaded",
         "EngineStopped",
         "InvalidConfig",
         "InvalidRequest",
@@ -97,8 +106,9 @@ _HOMES = {
         "Logprob",
         "RequestMetrics",
         "RequestOutput",
+        "Timeline",
     ),
-    "octavo.types.sampling_params": ("OutputKind", "SamplingParams"),
+    "octavo.types.sampling_params": ("OnOverflow", "OutputKind", "SamplingParams"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

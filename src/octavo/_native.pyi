@@ -189,6 +189,16 @@ class MemoryReport:
     def kv_bytes_per_block(self) -> int: ...
     @property
     def scratch_bytes(self) -> int: ...
+    @property
+    def swap_bytes(self) -> int: ...
+
+class SwapTotals:
+    @property
+    def blocks_in(self) -> int: ...
+    @property
+    def blocks_out(self) -> int: ...
+    @property
+    def seconds(self) -> float: ...
 
 class RowOpen:
     def __init__(
@@ -204,6 +214,24 @@ class RowOpen:
         num_logprobs: int | None,
         banned_until: int,
         banned_ids: Sequence[int],
+        num_computed: int,
+        blocks: Sequence[int],
+    ) -> None: ...
+
+class Batch:
+    def __init__(
+        self,
+        *,
+        closed: Sequence[int],
+        opened: Sequence[RowOpen],
+        swap_ins: Sequence[tuple[int, int]],
+        swap_outs: Sequence[tuple[int, int]],
+        copies: Sequence[tuple[int, int, int]],
+        work: Sequence[tuple[int, int, int, int, int, int, bool, int, int | None]],
+        token_ids: Sequence[int],
+        new_blocks: Sequence[int],
+        targets: Sequence[int],
+        replaced: Sequence[tuple[int, int]],
     ) -> None: ...
 
 class Decoder:
@@ -225,21 +253,15 @@ class Decoder:
     def create_kv(
         self, num_blocks: int, block_size: int, num_rows: int, step_tokens_max: int
     ) -> None: ...
-    def step(
-        self,
-        closed: Sequence[int],
-        opened: Sequence[RowOpen],
-        copies: Sequence[tuple[int, int, int]],
-        work: Sequence[tuple[int, int, int, int, int, int, bool]],
-        token_ids: Sequence[int],
-        new_blocks: Sequence[int],
-        targets: Sequence[int],
-    ) -> list[RowOutcome]: ...
+    def create_swap(self, num_blocks: int, path: str | None) -> None: ...
+    def step(self, batch: Batch) -> list[RowOutcome]: ...
+    def abandon(self, batch: Batch) -> None: ...
     @property
     def isa(self) -> str: ...
     @property
     def num_threads(self) -> int: ...
     def memory_report(self) -> MemoryReport: ...
+    def swap_totals(self) -> SwapTotals: ...
 
 def cpu_features() -> list[str]: ...
 def kernel_names(runnable_only: bool) -> list[str]: ...

@@ -10,12 +10,14 @@ from __future__ import annotations
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from octavo import hub
+from octavo.engine.chaos import Chaos
 from octavo.engine.engine import Engine
 from octavo.executor.inline import InlineExecutor
+from octavo.executor.threaded import ThreadedExecutor
 from octavo.formats.gguf import GgufFile
 from octavo.loaders.gguf import check_gguf, load_gguf
 from octavo.machine.cpus import cpu_budget
@@ -28,7 +30,7 @@ from octavo.types import env
 from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig
 from octavo.types.decoder_spec import DecoderSpec
 from octavo.types.errors import InvalidConfig
-from octavo.types.ports import Tokenizer
+from octavo.types.ports import Executor, Tokenizer
 from octavo.worker.worker import Worker
 
 KV_SHARE = 0.4  # of the memory left after the weights: the rest is the user's
@@ -131,18 +133,26 @@ def _start(
         num_rows=limits.max_num_seqs,
         step_tokens_max=limits.max_num_batched_tokens,
     )
-    executor = InlineExecutor(Worker(decoder))
-    draw = random.Random(config.runtime.seed) if config.runtime.seed is not None else None
-    source = draw or random.SystemRandom()
+    num_swap_blocks = choose_num_swap_blocks(config.cache, spec)
+    if num_swap_blocks:
+        decoder.create_swap(num_swap_blocks, config.cache.swap_path)
+    model_len = _model_len(limits.max_model_len, spec.context_length)
+    seed = config.runtime.seed
+    source = random.SystemRandom() if seed is None else random.Random(seed)
+    rates = env.chaos()
     return Engine(
-        executor,
+        _new_executor(Worker(decoder), config.runtime.pipeline_depth),
         tokenizer,
-        max_num_seqs=limits.max_num_seqs,
-        max_num_batched_tokens=limits.max_num_batched_tokens,
-        max_model_len=_model_len(limits.max_model_len, spec.context_length),
+        replace(config, scheduler=replace(limits, max_model_len=model_len)),
         clock=time.monotonic,
         seeds=lambda: source.getrandbits(SEED_BITS),
+        # A source of its own: faults must not move the seeds of the requests.
+        chaos=None if rates is None else Chaos(rates, random.Random(f"chaos {seed}")),
     )
+
+
+def _new_executor(worker: Worker, depth: int) -> Executor:
+    return InlineExecutor(worker) if depth == 1 else ThreadedExecutor(worker, depth=depth)
 
 
 def choose_num_blocks(cache: CacheConfig, spec: DecoderSpec, *, usable_bytes: int) -> int:
@@ -159,6 +169,13 @@ def choose_num_blocks(cache: CacheConfig, spec: DecoderSpec, *, usable_bytes: in
             f" got {budget}"
         )
     return budget // block_bytes
+
+
+def choose_num_swap_blocks(cache: CacheConfig, spec: DecoderSpec) -> int:
+    """Blocks of the swap pool; 0: none. Less than one block is none."""
+    if cache.num_swap_blocks is not None:
+        return cache.num_swap_blocks
+    return int(cache.swap_space * 2**30) // (spec.kv_bytes_per_token() * cache.block_size)
 
 
 def _model_len(wanted: int | None, context_length: int) -> int:

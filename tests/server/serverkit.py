@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import httpx
 from fastapi import FastAPI
 
-from octavo.engine.admission import Admission, AdmissionLimits
+from octavo.engine.admission import Admission
+from octavo.engine.overflow import AdmissionLimits
 from octavo.metrics.engine_metrics import EngineMetrics, EngineStats
 from octavo.server.app import build_app
 from octavo.server.run import bind, make_server, url_of
@@ -75,7 +76,8 @@ class ReciteEngine:
         fail_after: int | None = None,
     ) -> None:
         self.tokenizer = ByteTokenizer()
-        self.admission = Admission(self.tokenizer, AdmissionLimits(MAX_MODEL_LEN, 10**6))
+        limits = AdmissionLimits(MAX_MODEL_LEN, 10**6, num_samples_max=16)
+        self.admission = Admission(self.tokenizer, limits)
         self.answer = answer.encode()
         self.stall_after = stall_after
         self.fail_after = fail_after

@@ -149,7 +149,7 @@ async def test_names_the_message_that_it_cannot_take(messages, param):
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 1, "max_completion_tokens": 2}, "max_completion_tokens"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
-        ({"n": 2}, "n"),
+        ({"n": 17}, "n"),
     ],
 )
 async def test_names_the_field_in_the_words_of_chat(body, param):

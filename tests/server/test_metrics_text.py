@@ -87,6 +87,7 @@ async def test_names_are_those_of_the_dashboards(data_dir):
     older = {
         "vllm:num_requests_swapped": "gauge",
         "vllm:gpu_cache_usage_perc": "gauge",
+        "vllm:cpu_cache_usage_perc": "gauge",
         "vllm:time_per_output_token_seconds": "histogram",
     }
     path = data_dir / "server" / "vllm_metric_families_v0.26.0.txt"
@@ -98,3 +99,12 @@ async def test_names_are_those_of_the_dashboards(data_dir):
         if name.startswith("vllm:")
     }
     assert ours.items() <= known.items()
+
+
+async def test_blocks_are_counted_by_state_and_preemptions_by_mode():
+    found = await families()
+    blocks = {s.labels["state"]: s.value for s in found["octavo:kv_blocks"].samples}
+    assert blocks == {"free": 6, "cached": 0, "limbo": 1, "used": 1}
+    assert sum(blocks.values()) == ReciteEngine().stats().num_blocks
+    assert found["octavo:preemptions"].type == "counter"
+    assert found["octavo:num_requests_waiting_by_reason"].type == "gauge"

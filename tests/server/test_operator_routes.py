@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 from serverkit import MAX_MODEL_LEN, MODEL, ByteTokenizer, ReciteEngine, connect, make_app
@@ -27,6 +28,21 @@ async def test_health_is_503_when_the_engine_is_dead():
     engine = ReciteEngine()
     engine.is_running = False
     assert (await get("/health", engine)).status_code == 503
+
+
+class StuckEngine(ReciteEngine):
+    def stats(self):
+        return replace(super().stats(), is_stuck=True, no_progress_s=61.0)
+
+
+async def test_liveness_fails_only_where_waiting_cannot_help():
+    response = await get("/health/live")
+    assert (response.status_code, response.content) == (200, b"")
+    stuck = await get("/health/live", StuckEngine())
+    assert (stuck.status_code, "61 seconds" in stuck.text) == (503, True)
+    dead = ReciteEngine()
+    dead.is_running = False
+    assert (await get("/health/live", dead)).status_code == 503
 
 
 class SlowTokenizer(ByteTokenizer):

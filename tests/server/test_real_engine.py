@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ from serverkit import events_of, running, wait_until
 from test_disconnect import open_request
 
 from enginekit import MAX_MODEL_LEN, make_engine
-from fakes import EchoExecutor
+from fakes import EchoExecutor, ManualClock
 from octavo.engine.async_engine import AsyncEngine
 from octavo.server.app import build_app
 from octavo.types.errors import CorruptState
@@ -41,7 +42,8 @@ class Server:
         self._open = threading.Event()
         self._open.set()
         self.executor = EchoExecutor(gate=lambda: self._open.wait(20))
-        self.sync = make_engine(self.executor)
+        self.clock = ManualClock()
+        self.sync = make_engine(self.executor, clock=self.clock)
         self.engine = AsyncEngine(self.sync)
         self.engine.start()
         tokenizer = TemplateTokenizer(self.sync.admission._tokenizer)
@@ -83,6 +85,8 @@ def test_whole_equals_stream_and_usage_is_exact(server):
         assert [c["finish_reason"] for c in chunks if c["finish_reason"]] == ["length"]
         for name, values in choice["logprobs"].items():
             assert [x for c in chunks for x in c["logprobs"][name]] == values
+        for usage in (last["usage"], whole["usage"]):
+            del usage["prompt_tokens_details"]  # the later ones find their prompt in the cache
         assert last["usage"] == whole["usage"]
         assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (
             len("hello"),
@@ -149,7 +153,7 @@ def test_closing_the_socket_frees_the_blocks(server, stream):
 
     def is_free() -> bool:
         stats = server.engine.stats()
-        return stats.finished_total["abort"] == 2 and stats.num_free_blocks == stats.num_blocks
+        return stats.finished_total["abort"] == 2 and stats.num_used_blocks == 0
 
     wait_until(is_free)
     assert server.engine.stats().num_running == 0
@@ -175,3 +179,52 @@ def test_dead_engine_is_reported_everywhere(server):
     assert httpx.get(server.url + "/health", trust_env=False).status_code == 503
     assert server.post(COMPLETIONS, prompt="hello").status_code == 503
     assert httpx.get(server.url + "/metrics", trust_env=False).status_code == 200
+
+
+def test_several_choices_whole_and_streamed(server):
+    body = {"prompt": "hello", "max_tokens": 6, "seed": 3, "n": 3}
+    whole = server.post(COMPLETIONS, **body).json()
+    assert [choice["index"] for choice in whole["choices"]] == [0, 1, 2]
+    assert whole["usage"]["completion_tokens"] == 18
+    assert whole["usage"]["prompt_tokens"] == 5
+    stream = server.post(COMPLETIONS, **body, stream=True, stream_options={"include_usage": True})
+    *events, last = events_of(stream.text)
+    assert last["usage"]["completion_tokens"] == 18
+    for choice in whole["choices"]:
+        chunks = [c for e in events for c in e["choices"] if c["index"] == choice["index"]]
+        assert "".join(chunk["text"] for chunk in chunks) == choice["text"]
+        assert [c["finish_reason"] for c in chunks if c["finish_reason"]] == ["length"]
+
+
+def test_the_best_of_several(server):
+    body = {"prompt": "hello", "max_tokens": 6, "seed": 3, "n": 1, "best_of": 4}
+    answer = server.post(COMPLETIONS, **body).json()
+    assert len(answer["choices"]) == 1
+    assert answer["usage"]["completion_tokens"] == 24
+    refused = server.post(COMPLETIONS, **body, stream=True)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "best_of")
+
+
+def test_a_prompt_that_was_cut_says_so(server):
+    body = {"prompt": "x" * (MAX_MODEL_LEN + 6), "max_tokens": 4, "temperature": 0}
+    assert server.post(COMPLETIONS, **body).status_code == 400
+    answer = server.post(COMPLETIONS, **body, on_overflow="truncate_left").json()
+    assert answer["usage"]["prompt_tokens"] == MAX_MODEL_LEN - 4
+    assert answer["usage"]["prompt_tokens_details"]["truncated_tokens"] == 10
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_time_that_runs_out_is_a_504_and_in_a_stream_the_last_event(server, streams):
+    server.hold()
+    body = {"prompt": "hello", "max_tokens": 30, "timeout_s": 0.5, "stream": streams}
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.post, COMPLETIONS, **body)
+        wait_until(lambda: server.executor.plans)
+        server.clock.advance(1.0)
+        server.let_go()
+        response = answer.result(20)
+    if streams:
+        assert response.text.count('"code":"timeout"') == 1
+        assert response.text.endswith("data: [DONE]\n\n")
+    else:
+        assert (response.status_code, response.json()["error"]["code"]) == (504, "timeout")

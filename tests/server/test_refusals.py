@@ -52,7 +52,11 @@ async def test_malformed_json_is_a_400(path, content):
         ("seed", -5),
         ("seed", 2**70),
         ("n", 0),
-        ("n", 2),
+        ("n", 17),
+        ("best_of", 0),
+        ("on_overflow", "shrug"),
+        ("timeout_s", 0),
+        ("queue_timeout_s", "soon"),
         ("stop", 5),
         ("stop", [1]),
         ("stop", ""),
@@ -142,7 +146,6 @@ SAMPLES = {
     "presence_penalty": -0.5,
     "repetition_penalty": 1.1,
     "suffix": "tail",
-    "best_of": 2,
 }
 
 

@@ -83,14 +83,29 @@ enum class Slot : uint8_t {
 constexpr size_t kNumSlots = 19;
 std::string_view slot_name(Slot slot);  // "attn_norm"
 
+// A row may begin with `num_computed` tokens that lie in `blocks` already, or will once this batch
+// has been applied.
 struct RowOpen {
   size_t row = 0;
   SamplingSpec sampling;
+  size_t num_computed = 0;
+  std::vector<int32_t> blocks;
+};
+
+// One block between the pool and the swap tier: ids of where it is read and where it is written.
+struct SwapMove {
+  int32_t src = 0, dst = 0;
 };
 
 struct BlockCopy {
   int32_t src = 0, dst = 0;
   size_t num_tokens = 0;
+};
+
+// An entry of a row's block table, replaced before the row computes.
+struct Replacement {
+  size_t table_idx = 0;
+  int32_t block = 0;
 };
 
 // The tokens of one row, as RowWork in Python's types/step.py. The lists are pieces of Batch's
@@ -103,16 +118,21 @@ struct RowWork {
   size_t num_new_blocks = 0;
   size_t num_targets = 0;
   bool samples = false;
+  size_t num_replaced = 0;
+  std::optional<size_t> logits_of = {};  // a row of this batch: sample from its logits
 };
 
 struct Batch {
   std::vector<size_t> closed;
   std::vector<RowOpen> opened;
+  std::vector<SwapMove> swap_ins;   // src in the swap tier, dst in the pool
+  std::vector<SwapMove> swap_outs;  // src in the pool, dst in the swap tier
   std::vector<BlockCopy> copies;
   std::vector<RowWork> work;
   std::vector<int32_t> token_ids;
   std::vector<int32_t> new_blocks;
   std::vector<int32_t> targets;
+  std::vector<Replacement> replaced;
 };
 
 struct RowOutcome {
@@ -126,6 +146,13 @@ struct MemoryReport {
   size_t kv_bytes = 0;       // reserved for the pool; committed as blocks are first written
   size_t kv_bytes_per_block = 0;
   size_t scratch_bytes = 0;  // reserved for activations, logits and rotation tables
+  size_t swap_bytes = 0;     // size of the swap tier, in memory or in a file
+};
+
+// What swapping has cost since the tier was made.
+struct SwapTotals {
+  size_t blocks_in = 0, blocks_out = 0;
+  double seconds = 0;
 };
 
 // Life: load_* until every slot is full, finish_loading, create_kv, then steps. A call out of order
@@ -134,7 +161,8 @@ struct MemoryReport {
 // it was.
 //
 // Results of a row depend on its tokens and sampling alone: not on the other rows, on how its
-// tokens are spread over steps, on block ids or size, or on the number of threads.
+// tokens are spread over steps, on block ids or size, on who computed a block that it shares, or on
+// the number of threads.
 class Decoder {
  public:
   // `isa` names a kernel table, "" takes the best one that runs here.
@@ -157,12 +185,25 @@ class Decoder {
   // scratch memory is reserved here.
   void create_kv(size_t num_blocks, size_t block_size, size_t num_rows, size_t step_tokens_max);
 
-  // closed, opened, copies, then all layers over all tokens, then sampling. Outcomes follow `work`.
+  // Adds a swap tier of num_blocks: in memory, committed as it is used, or in a file without a name
+  // in the folder `path`, which must exist. Needs create_kv first. Throws std::invalid_argument for
+  // a bad size, std::runtime_error when the file cannot be had.
+  void create_swap(size_t num_blocks, const std::optional<std::string>& path);
+
+  // closed, opened, swap_ins, swap_outs, copies, then all layers over all tokens, then sampling.
+  // Outcomes follow `work`. Throws std::runtime_error, before anything is computed, when the swap
+  // file fails (a full disk); the caller then abandons the batch.
   std::vector<RowOutcome> step(const Batch& batch);
+
+  // For a batch that threw: closes and opens its rows all the same, as far as they exist, and fails
+  // every row that it opens or gives work to. Batches planned before the failure was seen may go on
+  // naming these rows: they get errors until they are closed, and their neighbours never notice.
+  void abandon(const Batch& batch);
 
   std::string_view isa() const;
   size_t num_threads() const;
   MemoryReport memory_report() const;
+  SwapTotals swap_totals() const;
 
  private:
   struct State;

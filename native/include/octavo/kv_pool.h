@@ -32,6 +32,12 @@ class KvPool {
   // What kernels need to reach one layer of the sequence with block table `table`.
   KvView view(size_t layer_idx, const int32_t* table) const;
 
+  // All layers of one block, block_bytes() of them, side by side.
+  std::byte* block(int32_t id) const {
+    return mapping_.data() + static_cast<size_t>(id) * block_bytes();
+  }
+  size_t block_bytes() const { return block_stride_ * sizeof(uint16_t); }
+
   // Copies the first num_tokens slots, in all layers. Ids and the count are within bounds.
   void copy_block(int32_t src, int32_t dst, size_t num_tokens);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "octavo/decoder.h"
 
+#include <chrono>
 #include <stdexcept>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "decoder/rows.h"
 #include "octavo/kernels.h"
 #include "octavo/kv_pool.h"
+#include "octavo/swap_pool.h"
 #include "octavo/thread_pool.h"
 
 namespace octavo {
@@ -35,6 +37,8 @@ struct Session {
   KvPool kv;
   RowTable rows;
   Forward forward;
+  std::optional<SwapPool> swap;
+  SwapTotals swap_totals;
 
   Session(const DecoderConfig& config, const Model& model, const KernelTable& kernels,
           ThreadPool& pool, const RowLimits& limits)
@@ -62,9 +66,13 @@ struct Decoder::State {
     if (is_loaded) throw std::runtime_error("the weights are complete: nothing more can be loaded");
   }
   void build_input(const Batch& batch, std::vector<RowOutcome>& outcomes);
-  void settle(const RowWork& work, RowOutcome& outcome);
+  void add_run(const RowWork& work, const int32_t* ids);
   void add_logit_rows(const RowWork& work, size_t outcome_idx, const int32_t* targets,
                       RowOutcome& outcome);
+  void add_forks(const Batch& batch, const std::vector<RowOutcome>& outcomes);
+  bool fails_before(const RowWork& work) const;
+  void settle(const RowWork& work, RowOutcome& outcome);
+  void swap(const Batch& batch);
 };
 
 Decoder::Decoder(DecoderConfig config, size_t num_threads, std::string_view isa, uint32_t spin_us) {
@@ -119,28 +127,51 @@ void Decoder::create_kv(size_t num_blocks, size_t block_size, size_t num_rows,
       std::make_unique<Session>(config, state_->model, state_->kernels, state_->pool, limits);
 }
 
+void Decoder::create_swap(size_t num_blocks, const std::optional<std::string>& path) {
+  if (!state_->session) throw std::runtime_error("create_swap needs create_kv first");
+  Session& session = *state_->session;
+  if (session.swap) throw std::runtime_error("the swap tier exists already");
+  session.swap.emplace(num_blocks, session.kv.block_bytes(), path);
+  session.rows.set_num_swap_blocks(num_blocks);
+}
+
 std::vector<RowOutcome> Decoder::step(const Batch& batch) {
   if (!state_->session) throw std::runtime_error("step needs create_kv first");
   Session& session = *state_->session;
   session.rows.check(batch);
   session.rows.apply(batch);
+  state_->swap(batch);
   for (const BlockCopy& copy : batch.copies) {
     session.kv.copy_block(copy.src, copy.dst, copy.num_tokens);
   }
   std::vector<RowOutcome> outcomes(batch.work.size());
   if (batch.work.empty()) return outcomes;
   state_->build_input(batch, outcomes);
-  session.forward.run(state_->input, outcomes);
+  if (!state_->input.tokens.empty()) session.forward.run(state_->input, outcomes);
   for (size_t i = 0; i < batch.work.size(); ++i) {
     state_->settle(batch.work[i], outcomes[i]);
   }
   return outcomes;
 }
 
+void Decoder::abandon(const Batch& batch) {
+  if (!state_->session) throw std::runtime_error("abandon needs create_kv first");
+  state_->session->rows.abandon(batch);
+}
+
+void Decoder::State::swap(const Batch& batch) {
+  if (batch.swap_ins.empty() && batch.swap_outs.empty()) return;
+  const auto started = std::chrono::steady_clock::now();
+  session->swap->load(batch.swap_ins, session->kv, pool);
+  session->swap->store(batch.swap_outs, session->kv, pool);
+  SwapTotals& totals = session->swap_totals;
+  totals.blocks_in += batch.swap_ins.size();
+  totals.blocks_out += batch.swap_outs.size();
+  totals.seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+}
+
 void Decoder::State::settle(const RowWork& work, RowOutcome& outcome) {
-  if (outcome.error.empty() && session->rows.row(work.row).has_failed) {
-    outcome.error = "the row failed in an earlier step";
-  }
   if (outcome.error.empty()) {
     const bool sampled = outcome.sampled.has_value();
     session->rows.advance(work, sampled ? std::optional(outcome.sampled->token_id) : std::nullopt);
@@ -148,26 +179,65 @@ void Decoder::State::settle(const RowWork& work, RowOutcome& outcome) {
   }
   outcome.sampled.reset();
   outcome.scored.clear();
-  session->rows.fail(work);
+  session->rows.fail(work.row);
+}
+
+// What a failed row asks for is not run, nor is what would sample from its logits.
+bool Decoder::State::fails_before(const RowWork& work) const {
+  return session->rows.row(work.row).has_failed ||
+         (work.logits_of && session->rows.row(*work.logits_of).has_failed);
 }
 
 void Decoder::State::build_input(const Batch& batch, std::vector<RowOutcome>& outcomes) {
   input.runs.clear();
   input.tokens.clear();
   input.logit_rows.clear();
+  input.forks.clear();
   const int32_t* ids = batch.token_ids.data();
   const int32_t* targets = batch.targets.data();
   for (size_t i = 0; i < batch.work.size(); ++i) {
     const RowWork& work = batch.work[i];
-    const Row& row = session->rows.row(work.row);
-    add_logit_rows(work, i, targets, outcomes[i]);
-    input.runs.push_back({row.table.data(), work.start, work.num_tokens, input.tokens.size()});
-    for (size_t t = 0; t < work.num_tokens; ++t) {
-      const int32_t id = work.num_token_ids > 0 ? ids[t] : *row.last_token;
-      input.tokens.push_back({id, i, work.start + t});
+    if (fails_before(work)) {
+      outcomes[i].error = "the row failed in an earlier step";
+    } else if (work.num_tokens > 0) {
+      add_logit_rows(work, i, targets, outcomes[i]);
+      add_run(work, ids);
     }
     ids += work.num_token_ids;
     targets += work.num_targets;
+  }
+  add_forks(batch, outcomes);
+}
+
+void Decoder::State::add_run(const RowWork& work, const int32_t* ids) {
+  const Row& row = session->rows.row(work.row);
+  const size_t run_idx = input.runs.size();
+  input.runs.push_back({row.table.data(), work.start, work.num_tokens, input.tokens.size()});
+  for (size_t t = 0; t < work.num_tokens; ++t) {
+    const int32_t id = work.num_token_ids > 0 ? ids[t] : *row.last_token;
+    input.tokens.push_back({id, run_idx, work.start + t});
+  }
+}
+
+// Forks lie in the order of the logit rows that they sample from. A row's own sample is at its last
+// token, so its outcome has one such row at most.
+void Decoder::State::add_forks(const Batch& batch, const std::vector<RowOutcome>& outcomes) {
+  std::vector<std::vector<Fork>> forks_of;  // by outcome of the parent
+  for (size_t i = 0; i < batch.work.size(); ++i) {
+    const RowWork& work = batch.work[i];
+    if (!work.logits_of || !outcomes[i].error.empty()) continue;
+    forks_of.resize(batch.work.size());
+    size_t parent = 0;
+    while (batch.work[parent].row != *work.logits_of) ++parent;
+    forks_of[parent].push_back({i, &session->rows.row(work.row).sampling});
+  }
+  if (forks_of.empty()) return;
+  for (LogitRow& row : input.logit_rows) {
+    if (!row.samples) continue;
+    const std::vector<Fork>& forks = forks_of[row.outcome_idx];
+    row.first_fork = input.forks.size();
+    row.num_forks = forks.size();
+    input.forks.insert(input.forks.end(), forks.begin(), forks.end());
   }
 }
 
@@ -199,8 +269,13 @@ MemoryReport Decoder::memory_report() const {
     report.kv_bytes = kv.bytes();
     report.kv_bytes_per_block = kv_bytes_per_block(kv.block_size());
     report.scratch_bytes = state_->session->forward.scratch_bytes();
+    if (state_->session->swap) report.swap_bytes = state_->session->swap->bytes();
   }
   return report;
+}
+
+SwapTotals Decoder::swap_totals() const {
+  return state_->session ? state_->session->swap_totals : SwapTotals{};
 }
 
 }  // namespace octavo

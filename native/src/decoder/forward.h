@@ -42,12 +42,21 @@ struct LogitRow {
   bool samples = false;
   SampledToken* scored = nullptr;  // null: nothing to score
   int32_t target = 0;
+  size_t num_forks = 0;  // entries of StepInput::forks, which follow those of earlier rows
+  size_t first_fork = 0;
+};
+
+// Another row that samples from the same logits.
+struct Fork {
+  size_t outcome_idx = 0;
+  const SamplingSpec* sampling = nullptr;
 };
 
 struct StepInput {
   std::vector<TokenRun> runs;
   std::vector<StepToken> tokens;
   std::vector<LogitRow> logit_rows;
+  std::vector<Fork> forks;
 };
 
 // Part of an attention phase: query tokens of one run, for every KV head in turn.
@@ -130,7 +139,11 @@ class Forward {
   void gate_and_up(size_t layer_idx, size_t thread_idx) noexcept;
   void activate_unit(size_t layer_idx, Share tokens, Share rows, size_t thread_idx) noexcept;
   void logits(size_t thread_idx) noexcept;
-  bool draw(const LogitRow& row, float* logits, size_t thread_idx) noexcept;
+  void draw_row(size_t row_idx, float* logits, size_t thread_idx) noexcept;
+  bool draw(const LogitRow& row, std::span<const float> logits, size_t thread_idx) noexcept;
+  bool draw_sample(size_t outcome_idx, std::span<const float> logits, const SamplingSpec& sampling,
+                   size_t position, size_t thread_idx) noexcept;
+  void report_failures(const StepInput& input);
   float* split_acc(const LayerConfig& layer, size_t split_idx, size_t kv_head, size_t segment);
   float* split_max_sum(const LayerConfig& layer, size_t split_idx, size_t kv_head, size_t segment);
   static bool heads_align(const LayerConfig& layer);
@@ -172,7 +185,8 @@ class Forward {
   std::span<RowOutcome> outcomes_;
   std::vector<QueryTile> tiles_;
   std::vector<size_t> split_runs_;
-  std::vector<uint8_t> failed_;                    // per logit row
+  std::vector<uint8_t> failed_;                    // per logit row: the logits, or its own draw
+  std::vector<uint8_t> fork_failed_;               // per fork: its draw
   std::unique_ptr<std::atomic<size_t>[]> claims_;  // per layer: the next attention item
 };
 

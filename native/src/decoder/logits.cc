@@ -42,32 +42,53 @@ void Forward::logits(size_t thread_idx) noexcept {
     multiply(output, stream(thread_idx).hidden.view(hidden), begin, end, thread_idx);
     pool_.barrier(thread_idx);
     for (size_t r = begin + thread_idx; r < end; r += pool_.size()) {
-      const bool ok =
-          draw(input_->logit_rows[r], logits_ + (r - begin) * logit_stride_, thread_idx);
-      failed_[r] = ok ? 0 : 1;
+      draw_row(r, logits_ + (r - begin) * logit_stride_, thread_idx);
     }
     if (end < num_rows) pool_.barrier(thread_idx);  // the next slice overwrites the logits
   }
 }
 
-// False when the row cannot be used: its logits are not finite, or memory ran out for its results.
-bool Forward::draw(const LogitRow& row, float* logits, size_t thread_idx) noexcept {
+// All that is wanted of one row of logits: a score, a sample, and the samples of its forks.
+void Forward::draw_row(size_t row_idx, float* logits, size_t thread_idx) noexcept {
+  const LogitRow& row = input_->logit_rows[row_idx];
   const VectorKernels& vector = *kernels_.vector;
   const size_t vocab = config_.vocab_size;
   if (config_.logit_scale != 1.0f) vector.scale(logits, config_.logit_scale, vocab);
   if (config_.logit_soft_cap != 0.0f) vector.soft_cap(logits, config_.logit_soft_cap, vocab);
-  if (!all_finite(logits, vocab)) return false;
+  const bool ok = all_finite(logits, vocab);
   const std::span<const float> values(logits, vocab);
-  std::vector<TokenLogprob>& scratch = sampler_scratch_[thread_idx];
+  failed_[row_idx] = ok && draw(row, values, thread_idx) ? 0 : 1;
+  for (size_t i = row.first_fork; i < row.first_fork + row.num_forks; ++i) {
+    const Fork& fork = input_->forks[i];
+    const bool drew =
+        ok && draw_sample(fork.outcome_idx, values, *fork.sampling, row.position, thread_idx);
+    fork_failed_[i] = drew ? 0 : 1;
+  }
+}
+
+// False when memory ran out for the result.
+bool Forward::draw(const LogitRow& row, std::span<const float> logits, size_t thread_idx) noexcept {
   try {
     if (row.scored != nullptr) {
-      *row.scored =
-          score(vector, values, row.target, std::max(0, row.sampling->num_logprobs), scratch);
+      *row.scored = score(*kernels_.vector, logits, row.target,
+                          std::max(0, row.sampling->num_logprobs), sampler_scratch_[thread_idx]);
     }
-    if (!row.samples) return true;
-    SampledToken token = sample(vector, values, *row.sampling, row.position, scratch);
+  } catch (const std::exception&) {
+    return false;
+  }
+  return !row.samples ||
+         draw_sample(row.outcome_idx, logits, *row.sampling, row.position, thread_idx);
+}
+
+// False when nothing can be drawn, or memory ran out for the result.
+bool Forward::draw_sample(size_t outcome_idx, std::span<const float> logits,
+                          const SamplingSpec& sampling, size_t position,
+                          size_t thread_idx) noexcept {
+  try {
+    SampledToken token =
+        sample(*kernels_.vector, logits, sampling, position, sampler_scratch_[thread_idx]);
     const bool ok = !token.failed;
-    outcomes_[row.outcome_idx].sampled = std::move(token);
+    outcomes_[outcome_idx].sampled = std::move(token);
     return ok;
   } catch (const std::exception&) {
     return false;

@@ -12,11 +12,10 @@ namespace octavo {
 
 struct Row {
   bool is_open = false;
-  std::vector<int32_t> table;  // block ids, in order of position
-  std::optional<size_t>
-      num_computed;  // nothing until the first work: a cached prefix sets the start
+  std::vector<int32_t> table;         // block ids, in order of position
+  size_t num_computed = 0;            // tokens that the table's slots hold
   std::optional<int32_t> last_token;  // sampled last and not yet computed
-  bool has_failed = false;            // until it is closed, all that it asks for is an error
+  bool has_failed = false;  // until it is closed, its work is not run and its answer is an error
   SamplingSpec sampling;
 };
 
@@ -24,12 +23,14 @@ struct RowLimits {
   size_t num_rows = 0;
   size_t num_blocks = 0;
   size_t block_size = 0;
+  size_t num_swap_blocks = 0;
   size_t step_tokens_max = 0;
   size_t context_length = 0;
   size_t vocab_size = 0;
 };
 
-// Invariant: every block id in a table is inside the pool, and a row's tokens fit its table.
+// Invariant: every block id in a table is inside the pool, and a row's tokens fit its table, unless
+// the row has failed.
 class RowTable {
  public:
   explicit RowTable(const RowLimits& limits);
@@ -38,31 +39,53 @@ class RowTable {
   // the rows as they are now.
   void check(const Batch& batch);
 
-  // Applies what check() has accepted: rows closed and opened, tables grown.
+  // Applies what check() has accepted: rows closed and opened, table entries replaced and appended.
   void apply(const Batch& batch);
 
+  // Applies of a batch that check() need not have accepted what can be: rows closed and opened; and
+  // every row that is opened or has work fails.
+  void abandon(const Batch& batch);
+
   const Row& row(size_t idx) const { return rows_[idx]; }
+  void set_num_swap_blocks(size_t num_swap_blocks) { limits_.num_swap_blocks = num_swap_blocks; }
 
   // After the step: the work has been computed; `sampled` continues the row, if the row sampled.
   void advance(const RowWork& work, std::optional<int32_t> sampled);
 
-  // The same for a row whose work failed. Its next work may be planned already, by someone who
-  // could not know: it must still fit the row, or the whole batch of its neighbours would be
-  // refused.
-  void fail(const RowWork& work);
+  // The row's work failed. Its next work may be planned already, by someone who could not know:
+  // nothing is asked of that any more, or the whole batch of its neighbours would be refused.
+  void fail(size_t row_idx) { rows_[row_idx].has_failed = true; }
 
  private:
+  // A row as the batch would leave it.
+  struct Planned {
+    bool is_open = false;
+    bool has_failed = false;
+    size_t num_computed = 0;
+    bool has_last_token = false;
+    const std::vector<int32_t>* table = nullptr;
+    const RowWork* work = nullptr;
+  };
+  // The pieces of the batch's arrays that belong to one work.
+  struct Pieces {
+    const int32_t* new_blocks;
+    const Replacement* replaced;
+  };
+
   void check_rows(const Batch& batch);
+  void check_open(const std::string& name, const RowOpen& open);
+  void check_moves(const Batch& batch) const;
   void check_sizes(const Batch& batch) const;
-  void check_work(const Batch& batch, size_t idx, const int32_t* new_blocks);
-  void check_writes(const std::string& name, const RowWork& work, const Row* row,
-                    const int32_t* new_blocks);
+  void check_tokens(const std::string& name, const RowWork& work) const;
+  void check_has_work(const Batch& batch);
+  void check_work(const std::string& name, const RowWork& work, Pieces pieces);
+  void check_fork(const std::string& name, const RowWork& work) const;
+  void check_table(const std::string& name, const RowWork& work, Pieces pieces);
   void check_ids(const char* field, const std::vector<int32_t>& ids, size_t limit) const;
 
   RowLimits limits_;
   std::vector<Row> rows_;
-  // Scratch of check(), kept to allocate once. State of each row as the batch would leave it.
-  enum class Planned : uint8_t { kClosed, kKept, kOpened, kWorked };
+  // Scratch of check(), kept to allocate once.
   std::vector<Planned> planned_;
   std::vector<uint32_t> written_;  // per block: the check that last saw it written
   uint32_t check_id_ = 0;

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypedDict
 
+from octavo.engine.overflow import AdmissionLimits, truncate
+from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import InvalidRequest, PromptTooLong
 from octavo.types.ports import Tokenizer
 from octavo.types.request import Request
-from octavo.types.sampling_params import SamplingParams
+from octavo.types.sampling_params import OnOverflow, OutputKind, SamplingParams
 from octavo.types.step import RowSampling
 
 
@@ -22,18 +23,6 @@ class PromptDict(TypedDict, total=False):
 
 
 Prompt = str | Sequence[int] | PromptDict
-
-
-@dataclass(frozen=True, slots=True)
-class AdmissionLimits:
-    """max_model_len: longest prompt plus answer. num_slots: tokens that an empty KV pool holds."""
-
-    max_model_len: int
-    num_slots: int
-
-    @property
-    def num_tokens_max(self) -> int:
-        return min(self.max_model_len, self.num_slots)
 
 
 class Admission:
@@ -54,14 +43,15 @@ class Admission:
     def admit(
         self, prompt: Prompt, params: SamplingParams, *, request_id: str, priority: int = 0
     ) -> Request:
-        """Tokenise, validate, clip ``max_tokens`` to what fits.
+        """Tokenise, validate, cut a prompt that is too long if asked to, clip ``max_tokens``.
 
         Raises ``InvalidRequest`` naming the field, or ``PromptTooLong``.
         """
-        text, token_ids = self._tokenise(prompt)
-        self._check_prompt(token_ids)
+        text, whole = self._tokenise(prompt)
+        self._check_ids(whole)
         self._check_params(params)
-        room = self._limits.num_tokens_max - len(token_ids)
+        token_ids = self._fitting(whole, params)
+        room = self._limits.answer_room(len(token_ids), params.num_samples)
         eos_token_id, stop_token_ids = self._stop_ids(params)
         return Request(
             request_id=request_id,
@@ -72,7 +62,27 @@ class Admission:
             eos_token_id=eos_token_id,
             stop_token_ids=stop_token_ids,
             priority=priority,
+            num_truncated_tokens=len(whole) - len(token_ids),
         )
+
+    def admit_beam_search(
+        self, prompt: Prompt, params: BeamSearchParams, *, request_id: str
+    ) -> Request:
+        """``admit`` for a beam search, which takes as much memory as so many samples would, or
+        less."""
+        sampling = SamplingParams(
+            n=params.beam_width,
+            max_tokens=params.max_tokens,
+            ignore_eos=params.ignore_eos,
+            output_kind=OutputKind.FINAL_ONLY,
+        )
+        try:
+            return self.admit(prompt, sampling, request_id=request_id)
+        except InvalidRequest as error:
+            if error.param == "n" and not isinstance(error, PromptTooLong):
+                message = str(error).replace("n must", "beam_width must", 1)
+                raise InvalidRequest(message, param="beam_width") from None
+            raise
 
     def _tokenise(self, prompt: Prompt) -> tuple[str | None, tuple[int, ...]]:
         if isinstance(prompt, str):
@@ -94,7 +104,7 @@ class Admission:
                 return tuple(value)
         raise InvalidRequest("a prompt is text or a sequence of token ids", param="prompt")
 
-    def _check_prompt(self, token_ids: tuple[int, ...]) -> None:
+    def _check_ids(self, token_ids: tuple[int, ...]) -> None:
         if not token_ids:
             raise InvalidRequest("the prompt is empty: it has no tokens", param="prompt")
         vocab_size = self._tokenizer.vocab_size
@@ -103,23 +113,46 @@ class Admission:
                 raise InvalidRequest(
                     f"token id {token_id} is outside the vocabulary of {vocab_size}", param="prompt"
                 )
-        num_tokens, limits = len(token_ids), self._limits
+
+    def _fitting(self, token_ids: tuple[int, ...], params: SamplingParams) -> tuple[int, ...]:
+        """The prompt, or what ``on_overflow`` leaves of it. Raises ``PromptTooLong``."""
+        num_tokens, limits, num_samples = len(token_ids), self._limits, params.num_samples
+        if limits.answer_room(num_tokens, num_samples) >= 1:
+            return token_ids
+        if params.on_overflow is not OnOverflow.ERROR:
+            length = limits.cut_length(params.max_tokens, num_samples)
+            if length >= 1:
+                bos_token_id = self._tokenizer.bos_token_id
+                return truncate(token_ids, length, params.on_overflow, bos_token_id=bos_token_id)
         if num_tokens >= limits.max_model_len:
             raise PromptTooLong(
                 f"the prompt has {num_tokens} tokens; with one token of answer at most"
                 f" {limits.max_model_len} fit the model's context (max_model_len)",
                 param="prompt",
             )
-        if num_tokens >= limits.num_slots:
+        if num_samples == 1 or num_tokens >= limits.num_slots:
             raise PromptTooLong(
                 f"the prompt has {num_tokens} tokens; with one token of answer at most"
                 f" {limits.num_slots} fit the KV cache",
                 param="prompt",
             )
+        num_shared = num_tokens // limits.block_size
+        raise PromptTooLong(
+            f"the prompt has {num_tokens} tokens and {num_samples} samples; that takes {num_shared}"
+            f" shared blocks and at least {num_samples} more, and the KV cache has"
+            f" {limits.num_blocks} blocks of {limits.block_size} tokens",
+            param="n",
+        )
 
     def _check_params(self, params: SamplingParams) -> None:
-        if params.n > 1:
-            raise InvalidRequest(f"n must be 1 in this version, got {params.n}", param="n")
+        num_samples, most = params.num_samples, self._limits.num_samples_max
+        if num_samples > most:
+            name = "n" if params.best_of is None else "best_of"
+            raise InvalidRequest(
+                f"{name} must be at most {most}, the sequences that may run at once"
+                f" (max_num_seqs); got {num_samples}",
+                param=name,
+            )
         vocab_size = self._tokenizer.vocab_size
         for token_id in params.stop_token_ids:
             if token_id >= vocab_size:
@@ -141,7 +174,8 @@ class Admission:
 def row_sampling(request: Request, *, seed: int, sample_idx: int = 0) -> RowSampling:
     """Sampler settings of one sample. One top-k serves answer and prompt; each takes its share."""
     params = request.params
-    wanted = [k for k in (params.logprobs, params.prompt_logprobs) if k is not None]
+    picked_by = 0 if params.picks_best else None  # the sampled tokens' own logprobs rank samples
+    wanted = [k for k in (params.logprobs, params.prompt_logprobs, picked_by) if k is not None]
     banned = set(request.stop_token_ids) if params.min_tokens else set()
     if params.min_tokens and request.eos_token_id is not None:
         banned.add(request.eos_token_id)

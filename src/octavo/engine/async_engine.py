@@ -6,27 +6,44 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from queue import SimpleQueue
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 from octavo.engine.admission import Admission, Prompt
 from octavo.engine.engine import Engine
+from octavo.engine.trace import Trace
 from octavo.metrics.engine_metrics import EngineStats
-from octavo.types.errors import EngineStopped, InvalidRequest
+from octavo.types.errors import EngineOverloaded, EngineStopped, InvalidRequest
 from octavo.types.outputs import RequestOutput
+from octavo.types.ports import Clock
 from octavo.types.request import Request
 from octavo.types.sampling_params import SamplingParams
 
+T = TypeVar("T")
+
+SEEN_PER_STEP = 256  # waiting requests that may be counted for each step: some 100 us
+LEASE_CHECKS = 8  # per lease: a dead request outlives its lease by an eighth at most
+
 
 class _Stream:
-    """Outputs on their way to one consumer. Touched only in the consumer's own loop."""
+    """Outputs on their way to one consumer. Touched only in the consumer's own loop; the lease may
+    be read by any thread.
 
-    __slots__ = ("_failure", "_outputs", "_waiter", "loop")
+    The consumer holds a lease while it waits for an output, and for some time after it last took
+    one. So a request whose client is gone ends, even if nobody told the engine.
+    """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    __slots__ = ("_clock", "_failure", "_is_awaited", "_outputs", "_taken_time", "_waiter", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self.loop = loop
+        self._clock = clock
+        self._taken_time = clock()
+        self._is_awaited = False
         self._outputs: deque[RequestOutput] = deque()
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -41,12 +58,21 @@ class _Stream:
 
     async def next(self) -> RequestOutput:
         """The next output, or the failure that ended the stream once all before it is delivered."""
-        while not self._outputs:
-            if self._failure is not None:
-                raise self._failure
-            self._waiter = self.loop.create_future()
-            await self._waiter
-        return self._outputs.popleft()
+        self._is_awaited = True
+        try:
+            while not self._outputs:
+                if self._failure is not None:
+                    raise self._failure
+                self._waiter = self.loop.create_future()
+                await self._waiter
+            return self._outputs.popleft()
+        finally:
+            self._taken_time = self._clock()
+            self._is_awaited = False
+
+    def unused_s(self, now: float) -> float:
+        """Seconds since the consumer last wanted anything."""
+        return 0.0 if self._is_awaited else now - self._taken_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +88,12 @@ class _Abort:
 
 
 @dataclass(frozen=True, slots=True)
+class _Ask:
+    question: Callable[[Engine], Any]
+    answer: Future[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class _Drain:
     done: Future[None]
 
@@ -71,7 +103,7 @@ class _Stop:
     pass
 
 
-_Command = _Add | _Abort | _Drain | _Stop
+_Command = _Add | _Abort | _Ask | _Drain | _Stop
 _Delivery = tuple[_Stream, RequestOutput | Exception]
 
 
@@ -80,7 +112,8 @@ class AsyncEngine:
 
     Every method may be called from any thread and any loop. Commands go in through a queue; outputs
     come back with one wake-up per step and loop, however many streams it has. Whatever happens to
-    the engine's thread, every stream ends: with its last output or with ``EngineStopped``.
+    the engine's thread, every stream ends: with its last output or with ``EngineStopped``. A stream
+    that nobody reads for ``request_lease_s`` is aborted.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -94,6 +127,9 @@ class AsyncEngine:
         self._stats = engine.stats()
         # The engine's thread alone:
         self._streams: dict[str, _Stream] = {}
+        self._lease_s = engine.config.runtime.request_lease_s
+        self._steps_unseen = 0
+        self._leases_checked = engine.clock()
         self._drains: list[Future[None]] = []
         self._is_stopping = False
 
@@ -125,7 +161,8 @@ class AsyncEngine:
         """The outputs of a request, until one is ``finished``.
 
         Takes a ``Request`` that ``admission`` has admitted, or a prompt with parameters and an id,
-        which is then admitted in a worker thread. Raises ``InvalidRequest`` and ``EngineStopped``.
+        which is then admitted in a worker thread. Raises ``InvalidRequest``, ``EngineStopped`` and
+        ``EngineOverloaded``.
         Leaving the iteration early (close, cancel, error) aborts the request in the engine.
         """
         if isinstance(prompt, Request):
@@ -136,7 +173,7 @@ class AsyncEngine:
             request = await asyncio.to_thread(
                 self.admission.admit, prompt, params, request_id=request_id, priority=priority
             )
-        stream = _Stream(asyncio.get_running_loop())
+        stream = _Stream(asyncio.get_running_loop(), self._engine.clock)
         self._register(request.request_id)
         is_over = False
         try:
@@ -158,8 +195,24 @@ class AsyncEngine:
                 self._inbox.put(_Abort(request_id))
 
     def stats(self) -> EngineStats:
-        """The engine after its last step; never waits."""
-        return self._stats
+        """The engine after its last step; never waits. Whether it is stuck is as of now."""
+        watchdog = self._engine.watchdog
+        return replace(self._stats, is_stuck=watchdog.is_stuck, no_progress_s=watchdog.idle_s)
+
+    @property
+    def trace(self) -> Trace:
+        """What happened lately; may be read from any thread."""
+        return self._engine.trace
+
+    async def ask(self, question: Callable[[Engine], T]) -> T:
+        """What ``question`` says about the engine, asked in the engine's thread between two steps:
+        for looking at what only that thread may touch. It must be quick, and change nothing.
+
+        Raises ``EngineStopped``, and whatever the question raises.
+        """
+        answer: Future[T] = Future()
+        self._post(_Ask(question, answer))
+        return await asyncio.wrap_future(answer)
 
     async def drain(self, timeout_s: float) -> bool:
         """Take no more requests and wait until those inside have ended; False when time ran out."""
@@ -200,6 +253,10 @@ class AsyncEngine:
                 raise self._stopped
             if self._is_draining:
                 raise EngineStopped("the engine is shutting down and takes no more requests")
+            most = self._engine.config.runtime.max_num_queued_reqs
+            num_queued = len(self._ids) - self._stats.num_running - self._stats.num_swapped
+            if 0 < most <= num_queued:
+                raise EngineOverloaded(f"{num_queued} requests wait; at most {most} may")
             if request_id in self._ids:
                 raise InvalidRequest(f"request id {request_id!r} is in use", param="request_id")
             self._ids.add(request_id)
@@ -231,7 +288,9 @@ class AsyncEngine:
                 self._take_commands()
                 if self._engine.has_unfinished():
                     self._deliver(self._engine.step(self._take_arrived))
-                self._stats = self._engine.stats()
+                self._end_unread()
+                self._engine.upkeep()
+                self._refresh_stats()
         except BaseException as error:
             reason = f"the engine has failed: {type(error).__name__}: {error}"
         finally:
@@ -241,8 +300,27 @@ class AsyncEngine:
         """Apply what has arrived; wait for something when there is nothing to do."""
         if not self._engine.has_unfinished():
             self._finish_drains()
-            self._apply(self._inbox.get())
+            with suppress(Empty):  # upkeep goes on while there is nothing else to do
+                self._apply(self._inbox.get(timeout=self._engine.upkeep_interval_s))
         self._take_arrived()
+
+    def _refresh_stats(self) -> None:
+        """A picture costs more with a long queue, and is then taken after every few steps."""
+        self._steps_unseen += 1
+        is_due = self._steps_unseen * SEEN_PER_STEP >= self._stats.num_waiting
+        if is_due or not self._engine.has_unfinished():
+            self._stats = self._engine.stats()
+            self._steps_unseen = 0
+
+    def _end_unread(self) -> None:
+        """Abort the requests whose consumer has let the lease run out."""
+        now = self._engine.clock()
+        if not 0.0 < self._lease_s / LEASE_CHECKS < now - self._leases_checked:
+            return
+        self._leases_checked = now
+        for request_id, stream in list(self._streams.items()):
+            if stream.unused_s(now) > self._lease_s:
+                self._engine.expire_lease(request_id)
 
     def _take_arrived(self) -> None:
         while not self._inbox.empty():  # this thread alone takes out, so get() cannot block
@@ -254,6 +332,8 @@ class AsyncEngine:
                 self._add(command)
             case _Abort(request_id):
                 self._engine.abort(request_id)
+            case _Ask(question, answer):
+                _answer(question, self._engine, answer)
             case _Drain(done):
                 self._drains.append(done)
             case _Stop():
@@ -314,11 +394,22 @@ class AsyncEngine:
                     self._streams[command.request.request_id] = command.stream
                 elif isinstance(command, _Drain):
                     self._drains.append(command.done)
+                elif isinstance(command, _Ask):
+                    command.answer.set_exception(self._stopped)
         self._send([(stream, EngineStopped(reason)) for stream in self._streams.values()])
         self._streams.clear()
         self._finish_drains()
         self._engine.close()
         self._stats = self._engine.stats()
+
+
+def _answer(question: Callable[[Engine], Any], engine: Engine, answer: Future[Any]) -> None:
+    if not answer.set_running_or_notify_cancel():
+        return  # whoever asked has gone
+    try:
+        answer.set_result(question(engine))
+    except Exception as error:
+        answer.set_exception(error)
 
 
 def _put_all(batch: list[_Delivery]) -> None:

@@ -3,32 +3,56 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from itertools import count
 
+from octavo.cache.block_history import BlockHistory
 from octavo.cache.block_manager import BlockManager
-from octavo.engine.admission import Admission, AdmissionLimits, Prompt, row_sampling
+from octavo.engine.admission import Admission, Prompt, row_sampling
+from octavo.engine.beam import BeamSearch
+from octavo.engine.chaos import Chaos, FailingBlocks, FailingExecutor
 from octavo.engine.output_processor import OutputProcessor
+from octavo.engine.overflow import AdmissionLimits
+from octavo.engine.snapshot import snapshot
+from octavo.engine.steering import BeamRun
+from octavo.engine.trace import Event, Lifecycle, Trace
+from octavo.engine.upkeep import Upkeep
+from octavo.engine.watchdog import Watchdog
 from octavo.metrics.engine_metrics import EngineMetrics, EngineStats
 from octavo.scheduler.scheduler import Progress, Scheduler
-from octavo.types.errors import CorruptState, EngineStopped, InvalidRequest, StepFailed
+from octavo.types.beam_search_params import BeamSearchParams
+from octavo.types.config import CacheConfig, EngineConfig
+from octavo.types.errors import (
+    CorruptState,
+    EngineStopped,
+    InvalidConfig,
+    InvalidRequest,
+    StepFailed,
+)
 from octavo.types.outputs import FinishReason, RequestOutput
 from octavo.types.ports import Clock, Executor, Tokenizer
 from octavo.types.request import Request
 from octavo.types.sampling_params import SamplingParams
 from octavo.types.sequence import Sequence, SequenceGroup
-from octavo.types.step import StepResult
+from octavo.types.step import RowSampling, StepPlan, StepResult
+
+logger = logging.getLogger(__name__)
+
+TRANSITIONS_KEPT = 4  # per block, for the audit: some 500 bytes
 
 
 class Engine:
     """Adds requests, runs steps, returns what each step gave.
 
-    executor       runs the plans; the engine owns it and closes it
-    tokenizer      encodes prompts given as text, decodes answers
-    max_num_seqs, max_num_batched_tokens, max_model_len   limits, see ``SchedulerConfig``
-    clock          seconds, monotonic
-    seeds          draws the seed of a request that brings none
+    executor   runs the plans; the engine owns it and closes it
+    tokenizer  encodes prompts given as text, decodes answers
+    config     every limit; ``scheduler.max_model_len`` must be a number
+    clock      seconds, monotonic
+    seeds      draws the seed of a request that brings none
+    chaos      plants faults, for tests
 
     One thread may use it; ``AsyncEngine`` is the way in from several. Invariant, proved by
     ``check``: a request is known here exactly while the scheduler has it, and an ended one holds
@@ -39,32 +63,59 @@ class Engine:
         self,
         executor: Executor,
         tokenizer: Tokenizer,
+        config: EngineConfig,
         *,
-        max_num_seqs: int,
-        max_num_batched_tokens: int,
-        max_model_len: int,
         clock: Clock,
         seeds: Callable[[], int],
+        chaos: Chaos | None = None,
     ) -> None:
-        blocks = BlockManager(executor.num_blocks, executor.block_size)
-        self.admission = Admission(tokenizer, AdmissionLimits(max_model_len, blocks.num_slots))
-        self._executor = executor
-        self._clock = clock
+        num_seqs = min(config.scheduler.max_num_seqs, executor.num_rows)
+        config = replace(config, scheduler=replace(config.scheduler, max_num_seqs=num_seqs))
+        self.config = config
+        self.trace = Trace()
+        self.watchdog = Watchdog(clock, config.runtime.watchdog_s)
+        self._chaos = chaos
+        self._executor = executor if chaos is None else FailingExecutor(executor, chaos)
+        self.clock = clock
         self._seeds = seeds
-        self._blocks = blocks
-        self._scheduler = Scheduler(
-            blocks,
-            num_rows=executor.num_rows,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-        )
+        self._blocks = _new_blocks(executor, config.cache, chaos)
+        self._scheduler = Scheduler(self._blocks, config.scheduler, num_rows=executor.num_rows)
+        self.admission = Admission(tokenizer, _limits(config, executor))
+        self._tokenizer = tokenizer
         self._outputs = OutputProcessor(tokenizer)
+        self._beam_runs: dict[str, BeamRun] = {}
         self._metrics = EngineMetrics()
         self._groups: dict[str, SequenceGroup] = {}
+        self._lifecycles: dict[str, Lifecycle] = {}
         self._outbox: list[RequestOutput] = []  # made between steps, by abort; given with the next
-        self._submit_times: deque[float] = deque()  # of the plans in flight
+        self._flights: deque[_Flight] = deque()  # the plans in flight
         self._seq_ids = count()
+        self._upkeep = Upkeep(self._blocks, self._metrics, config.runtime, clock)
         self._is_closed = False
+
+    @property
+    def upkeep_interval_s(self) -> float | None:
+        """How often ``upkeep`` wants to be called while there are no steps; None: never."""
+        return self._upkeep.interval_s
+
+    def upkeep(self) -> None:
+        """Look for leaked blocks and log a summary of all, each when its time has come."""
+        self._upkeep.run(self.live_seq_ids)
+
+    @property
+    def blocks(self) -> BlockManager:
+        """For looking at, by the thread that owns the engine."""
+        return self._blocks
+
+    @property
+    def groups(self) -> Mapping[str, SequenceGroup]:
+        """The requests that are here, by id; for looking at, likewise."""
+        return self._groups
+
+    def live_seq_ids(self) -> set[int]:
+        """Sequences that may hold blocks."""
+        groups = self._groups.values()
+        return {seq.seq_id for group in groups for seq in group.sequences if not seq.is_finished}
 
     def add_request(
         self,
@@ -85,21 +136,43 @@ class Engine:
 
     def add(self, request: Request, *, arrival_time: float | None = None) -> None:
         """File a request that ``self.admission`` has admitted, perhaps on another thread."""
-        if self._is_closed:
-            raise EngineStopped("the engine has shut down")
-        if request.request_id in self._groups:
-            raise InvalidRequest(f"request id {request.request_id!r} is in use", param="request_id")
-        seq_id = next(self._seq_ids)
-        group = SequenceGroup(
-            request,
-            arrival_time=self._clock() if arrival_time is None else arrival_time,
-            seniority=seq_id,
-        )
-        seed = self._seeds() if request.params.seed is None else request.params.seed
-        group.sequences.append(Sequence(seq_id, group, row_sampling(request, seed=seed)))
+        self._check_can_take(request)
+        group = self._new_group(request, arrival_time)
         self._outputs.add(group)
-        self._groups[request.request_id] = group
-        self._scheduler.add(group)
+        self._file(group)
+
+    def add_beam_search(
+        self,
+        request_id: str,
+        prompt: Prompt,
+        params: BeamSearchParams,
+        *,
+        arrival_time: float | None = None,
+    ) -> None:
+        """Admit and file a beam search, which gives one output, at its end: the answers by score.
+
+        Raises as ``add_request`` does.
+        """
+        request = self.admission.admit_beam_search(prompt, params, request_id=request_id)
+        self._check_can_take(request)
+        group = self._new_group(request, arrival_time, num_sequences=1)
+        ends = request.stop_token_ids | {request.eos_token_id}
+        if params.end_token_ids is not None:
+            ends = frozenset(params.end_token_ids)
+        search = BeamSearch(
+            params,
+            max_tokens=request.max_tokens,
+            end_ids=frozenset(token_id for token_id in ends if token_id is not None),
+        )
+        (beam,) = group.sequences
+        beam.is_steered = True
+        num_offers = min(search.num_offers, self._tokenizer.vocab_size)
+        beam.sampling = RowSampling(num_logprobs=num_offers)
+        group.num_seqs_max = params.beam_width
+        self._file(group)
+        self._beam_runs[request_id] = BeamRun(
+            group, search, self._scheduler, self._seq_ids.__next__
+        )
 
     def abort(self, request_id: str) -> None:
         """End a request now; the next outputs have its last, with ``finish_reason`` "abort".
@@ -109,6 +182,13 @@ class Engine:
         group = self._groups.get(request_id)
         if group is not None:
             self._end(group, FinishReason.ABORT, None)
+
+    def expire_lease(self, request_id: str) -> None:
+        """``abort`` for a request that nobody reads; counted and logged."""
+        if request_id in self._groups:
+            self._metrics.expired_leases_total += 1
+            logger.warning("request %s has no reader any more; it is aborted", request_id)
+            self.abort(request_id)
 
     def has_unfinished(self) -> bool:
         """Is there any reason to call ``step``: a request, a step in flight, an output not yet
@@ -123,22 +203,27 @@ class Engine:
         answered: it may call ``add`` and ``abort``. Cost besides the executor's: a few microseconds
         for each running sequence. A step that fails ends its own sequences with ``error``.
         """
+        self._expire()
+        self._steer()
         self._fill_pipeline()
-        if self._scheduler.num_inflight:
+        if self._flights:
             failure: StepFailed | None = None
             result: StepResult | None = None
+            collect_time = self.clock()
             try:
                 result = self._executor.collect()
             except StepFailed as error:
                 failure = error
+            self._metrics.waited_s_total += self.clock() - collect_time
             if before_commit is not None:
                 before_commit()
             if result is not None:
                 self._commit(result)
             else:
                 self._fail_step(str(failure))
-        elif self._groups:
+        elif self._groups and not self._outbox:
             raise CorruptState(f"{len(self._groups)} requests are here and none can be planned")
+        self.watchdog.has_work(bool(self._groups))
         return self.take_outputs()
 
     def take_outputs(self) -> list[RequestOutput]:
@@ -148,29 +233,13 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """A frozen picture of now; any thread may read it."""
-        metrics, scheduler, usage = self._metrics, self._scheduler, self._blocks.usage()
-        oldest = scheduler.waiting.oldest
-        return EngineStats(
-            num_running=len(scheduler.running),
-            num_waiting=len(scheduler.waiting),
-            num_swapped=0,
-            oldest_waiting_s=0.0 if oldest is None else self._clock() - oldest.arrival_time,
-            num_blocks=usage.num_blocks,
-            num_free_blocks=usage.num_free,
-            num_limbo_blocks=usage.num_limbo,
-            block_size=self._blocks.block_size,
-            steps_total=metrics.steps_total,
-            failed_steps_total=metrics.failed_steps_total,
-            computed_tokens_total=metrics.computed_tokens_total,
-            prompt_tokens_total=metrics.prompt_tokens_total,
-            generation_tokens_total=metrics.generation_tokens_total,
-            preemptions_total=scheduler.num_preemptions,
-            finished_total=metrics.frozen_finished(),
-            ttft_s=metrics.ttft_s.snapshot(),
-            itl_s=metrics.itl_s.snapshot(),
-            e2e_s=metrics.e2e_s.snapshot(),
-            queue_s=metrics.queue_s.snapshot(),
-            step_s=metrics.step_s.snapshot(),
+        return snapshot(
+            self._metrics,
+            self._scheduler,
+            self._blocks,
+            self.watchdog,
+            now=self.clock(),
+            pipeline_depth=self._executor.depth,
         )
 
     def close(self) -> None:
@@ -188,51 +257,152 @@ class Engine:
         self._scheduler.check()
         queued = {group.request_id for group in self._scheduler.waiting}
         queued |= {group.request_id for group in self._scheduler.running}
+        queued |= {group.request_id for group in self._scheduler.swapped}
         if queued != self._groups.keys():
             raise CorruptState(f"queued requests {sorted(queued)}, known {sorted(self._groups)}")
-        num_sequences = sum(len(group.sequences) for group in self._groups.values())
+        sampled = [g for name, g in self._groups.items() if name not in self._beam_runs]
+        num_sequences = sum(len(group.sequences) for group in sampled)
         if len(self._outputs) != num_sequences:
             raise CorruptState(f"{len(self._outputs)} texts are kept for {num_sequences} sequences")
 
+    def _check_can_take(self, request: Request) -> None:
+        if self._is_closed:
+            raise EngineStopped("the engine has shut down")
+        if request.request_id in self._groups:
+            raise InvalidRequest(f"request id {request.request_id!r} is in use", param="request_id")
+
+    def _file(self, group: SequenceGroup) -> None:
+        request = group.request
+        self._groups[request.request_id] = group
+        lifecycle = self._lifecycles[request.request_id] = Lifecycle(group, self.trace, self.clock)
+        group.observer = lifecycle.moved
+        self._scheduler.add(group)
+        self.watchdog.has_work(True)
+
+    def _new_group(
+        self, request: Request, arrival_time: float | None, num_sequences: int | None = None
+    ) -> SequenceGroup:
+        """All samples share one seed; their index keeps their draws apart."""
+        first_id = next(self._seq_ids)
+        group = SequenceGroup(
+            request,
+            arrival_time=self.clock() if arrival_time is None else arrival_time,
+            seniority=first_id,
+        )
+        seed = self._seeds() if request.params.seed is None else request.params.seed
+        for sample_idx in range(num_sequences or request.num_samples):
+            seq_id = first_id if sample_idx == 0 else next(self._seq_ids)
+            sampling = row_sampling(request, seed=seed, sample_idx=sample_idx)
+            group.sequences.append(Sequence(seq_id, group, sampling))
+        return group
+
+    def _expire(self) -> None:
+        """End what has run out of time, and what chaos picks."""
+        for group in self._scheduler.expire(self.clock()):
+            self._end(group, FinishReason.TIMEOUT, None)
+        if self._chaos is not None:
+            victim = self._chaos.victim([*self._groups], self._chaos.rates.abort)
+            if victim is not None:
+                self.abort(victim)
+
     def _fill_pipeline(self) -> None:
         while self._scheduler.num_inflight < self._executor.depth:
-            now = self._clock()
-            plan = self._scheduler.plan(now)
+            if self._chaos is not None:
+                running = [group for group in self._scheduler.running if _has_row(group)]
+                victim = self._chaos.victim(running, self._chaos.rates.preempt)
+                if victim is not None:
+                    self._scheduler.force_preempt(victim)
+            start = self.clock()
+            plan = self._scheduler.plan(start)
             if plan is None:
                 return
-            self._submit_times.append(now)
+            submit_time = self.clock()
+            self._metrics.plan_s.observe(submit_time - start)
+            self._flights.append(_Flight(plan, submit_time))
             self._executor.submit(plan)
 
     def _commit(self, result: StepResult) -> None:
-        now = self._clock()
+        now = self.clock()
         progresses = self._scheduler.commit(result)
-        self._metrics.step(
-            sum(progress.num_tokens for progress in progresses), now - self._submit_times.popleft()
-        )
-        for progress in progresses:
-            self._advance(progress, now)
+        self._land(now, result.compute_s, sum(progress.num_tokens for progress in progresses))
+        if progresses:  # transfers alone are none: an engine may swap for ever
+            self.watchdog.progressed()
+        self._advance(progresses, now)
+        self._steer()
+        self._metrics.commit_s.observe(self.clock() - now)
 
-    def _advance(self, progress: Progress, now: float) -> None:
-        """Carry one sequence on: its error, its end, or what it has to show."""
-        seq, group = progress.seq, progress.seq.group
-        if progress.result.error is not None:
-            self._end(group, FinishReason.ERROR, progress.result.error)
-            return
-        if progress.result.token_id is not None:
-            self._metrics.token(group, now)
-        try:
-            verdict = self._outputs.accept(progress)
-        except Exception as error:  # a tokenizer's failure must not reach other requests
-            self._end(group, FinishReason.ERROR, f"cannot decode the answer: {error}")
-            return
-        if verdict is not None:
-            self._scheduler.finish(seq, verdict.reason, verdict.stop_reason)
-            self._retire(group, verdict.reason, now, None)
-        elif progress.result.token_id is not None:
-            self._give(group, None)
+    def _land(self, now: float, compute_s: float, num_tokens: int) -> None:
+        """The oldest plan in flight has ended well or, with no tokens, badly."""
+        flight = self._flights.popleft()
+        plan, duration = flight.plan, now - flight.submit_time
+        self._metrics.step(num_tokens, duration, compute_s)
+        self._metrics.moves(plan)
+        args = (
+            ("tokens", plan.num_tokens),
+            ("rows", len(plan.work)),
+            ("copies", len(plan.copies)),
+            ("swap_ins", len(plan.swap_ins)),
+            ("swap_outs", len(plan.swap_outs)),
+        )
+        event = Event(f"step {plan.step_id}", "step", flight.submit_time, duration, 0, args)
+        self.trace.record(event)
+
+    def _advance(self, progresses: list[Progress], now: float) -> None:
+        """Carry every sequence on, then show each group once what it has, or its end.
+
+        Errors are dealt with last: they end the whole group, whose other samples have by then got
+        what the same step gave them.
+        """
+        news: dict[SequenceGroup, FinishReason | None] = {}
+        errors: dict[SequenceGroup, str] = {}
+        num_tokens: dict[SequenceGroup, int] = {}
+        for progress in progresses:
+            seq, group, result = progress.seq, progress.seq.group, progress.result
+            if result.error is not None:
+                errors.setdefault(group, result.error)
+                continue
+            if seq.is_steered:
+                self._beam_runs[group.request_id].take(progress)
+                continue
+            if result.token_id is not None:
+                num_tokens[group] = num_tokens.get(group, 0) + 1
+                news.setdefault(group, None)
+            try:
+                verdict = self._outputs.accept(progress)
+            except Exception as error:  # a tokenizer's failure must not reach other requests
+                errors.setdefault(group, f"cannot decode the answer: {error}")
+                continue
+            if verdict is not None:
+                self._scheduler.finish(seq, verdict.reason, verdict.stop_reason)
+                news[group] = verdict.reason
+        for group, count_ in num_tokens.items():
+            self._stamp(group, count_, now)
+        for group, message in errors.items():
+            news.pop(group, None)
+            self._end(group, FinishReason.ERROR, message)
+        for group, reason in news.items():
+            if group.is_finished:
+                self._retire(group, reason or FinishReason.STOP, now, None)
+            else:
+                self._give(group, None)
+
+    def _steer(self) -> None:
+        """Take every beam search on that has what it waits for."""
+        for run in [run for run in self._beam_runs.values() if run.is_ready]:
+            now = self.clock()
+            num_beams = run.decide()
+            self._stamp(run.group, max(1, num_beams), now)
+            if num_beams == 0:
+                self._retire(run.group, FinishReason.STOP, now, None)
+
+    def _stamp(self, group: SequenceGroup, num_tokens: int, now: float) -> None:
+        is_first = group.first_token_time is None
+        self._metrics.tokens(group, num_tokens, now)
+        if is_first:
+            self._lifecycles[group.request_id].update(now)
 
     def _fail_step(self, message: str) -> None:
-        self._submit_times.popleft()
+        self._land(self.clock(), 0.0, 0)
         self._metrics.failed_steps_total += 1
         for seq in self._scheduler.fail_step():
             if not seq.is_finished:
@@ -243,7 +413,7 @@ class Engine:
         for seq in group.sequences:
             if not seq.is_finished:
                 self._scheduler.finish(seq, reason, None)
-        self._retire(group, reason, self._clock(), error)
+        self._retire(group, reason, self.clock(), error)
 
     def _retire(
         self, group: SequenceGroup, reason: FinishReason, now: float, error: str | None
@@ -251,8 +421,16 @@ class Engine:
         """Give the last output of a group, and forget it once all of its sequences have ended."""
         if group.is_finished:
             del self._groups[group.request_id]
+            self.watchdog.progressed()
+            lifecycle = self._lifecycles.pop(group.request_id)
+            lifecycle.update(now)
+            group.timeline = lifecycle.timeline()
             self._metrics.finished(group, reason, now)
-        self._give(group, error)
+        run = self._beam_runs.pop(group.request_id, None)
+        if run is not None:
+            self._outbox.append(run.output(self._tokenizer, reason, error))
+        else:
+            self._give(group, error)
 
     def _give(self, group: SequenceGroup, error: str | None) -> None:
         try:
@@ -266,3 +444,41 @@ class Engine:
             output = self._outputs.output(group, error or message)
         if output is not None:
             self._outbox.append(output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A plan in the executor's hands, and since when."""
+
+    plan: StepPlan
+    submit_time: float
+
+
+def _has_row(group: SequenceGroup) -> bool:
+    return any(seq.row is not None for seq in group.sequences)
+
+
+def _new_blocks(executor: Executor, config: CacheConfig, chaos: Chaos | None) -> BlockManager:
+    blocks = FailingBlocks(
+        executor.num_blocks,
+        executor.block_size,
+        num_swap_blocks=executor.num_swap_blocks,
+        prefix_caching=config.enable_prefix_caching,
+        eviction=config.eviction_policy,
+        watermark=config.watermark,
+        history=BlockHistory(TRANSITIONS_KEPT),
+    )
+    blocks.chaos = chaos
+    return blocks
+
+
+def _limits(config: EngineConfig, executor: Executor) -> AdmissionLimits:
+    scheduler = config.scheduler
+    if scheduler.max_model_len is None:
+        raise InvalidConfig("an engine needs scheduler.max_model_len as a number, got None")
+    return AdmissionLimits(
+        scheduler.max_model_len,
+        executor.num_blocks * executor.block_size,
+        executor.block_size,
+        scheduler.max_num_seqs,
+    )

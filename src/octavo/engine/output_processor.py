@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from octavo.scheduler.scheduler import Progress
 from octavo.tokenizer.detokenizer import Detokenizer
@@ -29,6 +29,7 @@ class SampleText:
 
     __slots__ = (
         "_detokenizer",
+        "_end_shown",
         "_params",
         "_request",
         "_shown_tokens",
@@ -52,6 +53,7 @@ class SampleText:
                 min_tokens=params.min_tokens,
             )
         self._shown_tokens = 0
+        self._end_shown = False
         self.cumulative_logprob = 0.0
         self.logprobs: list[LogprobDict] | None = None if params.logprobs is None else []
         self.prompt_logprobs: list[LogprobDict | None] | None = (
@@ -61,6 +63,10 @@ class SampleText:
     @property
     def shows_nothing_yet(self) -> bool:
         return self._shown_tokens == 0
+
+    def has_news(self, seq: Sequence) -> bool:
+        """Is there a token, or an end, that was not shown yet?"""
+        return seq.num_outputs > self._shown_tokens or seq.is_finished is not self._end_shown
 
     def accept(self, seq: Sequence, progress: Progress) -> Verdict | None:
         """Take in what a step gave; the sequence already has the token. Says whether it ends here.
@@ -73,9 +79,11 @@ class SampleText:
             self._score_prompt(seq, progress)
         if result.token_id is None:
             return None
-        if self.logprobs is not None and result.logprobs is not None:
+        if result.logprobs is not None:
             self.cumulative_logprob += result.logprobs.logprob
-            self.logprobs.append(self._logprob_dict(result.logprobs, self._params.logprobs or 0))
+            if self.logprobs is not None:
+                top = self._params.logprobs or 0
+                self.logprobs.append(self._logprob_dict(result.logprobs, top))
         request, token_id = self._request, result.token_id
         if token_id == request.eos_token_id:
             return Verdict(FinishReason.STOP)
@@ -99,6 +107,7 @@ class SampleText:
         is_delta = self._params.output_kind is OutputKind.DELTA
         first_token = self._shown_tokens if is_delta else 0
         self._shown_tokens = seq.num_outputs
+        self._end_shown = seq.is_finished
         text, logprobs = "", self.logprobs
         if detokenizer is not None:
             text = detokenizer.take() if is_delta else detokenizer.text
@@ -163,26 +172,43 @@ class OutputProcessor:
         """
         request, finished = group.request, group.is_finished
         kind = request.params.output_kind
-        if kind is OutputKind.FINAL_ONLY and not finished:
+        waits = kind is OutputKind.FINAL_ONLY or request.params.picks_best
+        if waits and not finished:
             return None
-        texts = [self._texts[seq.seq_id] for seq in group.sequences]
-        prompt_logprobs = texts[0].prompt_logprobs
-        if kind is OutputKind.DELTA and not texts[0].shows_nothing_yet:
-            prompt_logprobs = None
+        prompt_logprobs = self._texts[group.sequences[0].seq_id].prompt_logprobs
+        if prompt_logprobs is not None and kind is OutputKind.DELTA:
+            texts = [self._texts[seq.seq_id] for seq in group.sequences]
+            if not any(text.shows_nothing_yet for text in texts):
+                prompt_logprobs = None  # every sample of the stream has had them
         output = RequestOutput(
             request_id=request.request_id,
             prompt=request.prompt,
             prompt_token_ids=request.prompt_token_ids,
-            outputs=tuple(text.show(seq) for text, seq in zip(texts, group.sequences, strict=True)),
+            outputs=self._samples(group),
             finished=finished,
             prompt_logprobs=None if prompt_logprobs is None else tuple(prompt_logprobs),
             num_output_tokens=group.num_outputs,
+            num_cached_tokens=group.num_cached_tokens,
+            num_truncated_tokens=request.num_truncated_tokens,
             metrics=group.metrics() if finished else None,
             error=error,
         )
         if finished:
             self.forget(group)
         return output
+
+    def _samples(self, group: SequenceGroup) -> tuple[CompletionOutput, ...]:
+        """All samples; of a stream, those with something new; under ``best_of`` the best, which are
+        then numbered by rank."""
+        params = group.request.params
+        pairs = [(self._texts[seq.seq_id], seq) for seq in group.sequences]
+        if params.output_kind is OutputKind.DELTA:
+            return tuple(text.show(seq) for text, seq in pairs if text.has_news(seq))
+        if not params.picks_best:
+            return tuple(text.show(seq) for text, seq in pairs)
+        pairs.sort(key=lambda pair: pair[0].cumulative_logprob, reverse=True)  # stable: ties by idx
+        best = (text.show(seq) for text, seq in pairs[: params.n])
+        return tuple(replace(sample, index=rank) for rank, sample in enumerate(best))
 
     def mute(self, group: SequenceGroup) -> None:
         """From now on the group's outputs have ids but no text."""

@@ -28,6 +28,10 @@ class InlineExecutor:
         return self._runner.block_size
 
     @property
+    def num_swap_blocks(self) -> int:
+        return self._runner.num_swap_blocks
+
+    @property
     def num_rows(self) -> int:
         return self._runner.num_rows
 

@@ -13,6 +13,7 @@ class Runner(Protocol):
 
     num_blocks: int
     block_size: int
+    num_swap_blocks: int
     num_rows: int
 
     def execute(self, plan: StepPlan) -> StepResult:

@@ -10,19 +10,26 @@ from octavo.executor.runner import Runner
 from octavo.types.errors import StepFailed
 from octavo.types.step import StepPlan, StepResult
 
+DEPTH_MAX = 8
+
 _STOP = None  # what close() sends down instead of a plan
 
 
 class ThreadedExecutor:
     """An ``Executor`` whose one thread runs plans in order; native code releases the GIL.
 
-    Up to ``depth`` plans may be submitted and not collected. A plan that fails raises from its own
-    ``collect``. After ``close`` every call raises ``StepFailed``.
+    Up to ``depth`` plans may be submitted and not collected. 2 keeps the thread busy: one plan
+    computes while the next is made. 3 and 4 ride out a slow turn of the planner; each more plan
+    makes a stop, an abort or an arrival take effect one step later. Past 4 nothing is left to
+    hide, so 5 to 8 are of use to experiments alone, and more is refused.
+
+    A plan that fails raises from its own ``collect``. After ``close`` every call raises
+    ``StepFailed``.
     """
 
     def __init__(self, runner: Runner, *, depth: int = 2) -> None:
-        if depth < 1:
-            raise ValueError(f"depth must be at least 1, got {depth}")
+        if not 1 <= depth <= DEPTH_MAX:
+            raise ValueError(f"depth must be in [1, {DEPTH_MAX}], got {depth}")
         self._runner = runner
         self._depth = depth
         self._num_pending = 0
@@ -39,6 +46,10 @@ class ThreadedExecutor:
     @property
     def block_size(self) -> int:
         return self._runner.block_size
+
+    @property
+    def num_swap_blocks(self) -> int:
+        return self._runner.num_swap_blocks
 
     @property
     def num_rows(self) -> int:

@@ -19,6 +19,7 @@ from octavo.llm.prompts import (
     normalise_prompts,
 )
 from octavo.progress import BatchBar, TerminalProgress
+from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import CorruptState, EngineStopped, InvalidRequest
 from octavo.types.sampling_params import OutputKind, SamplingParams
 
@@ -31,6 +32,10 @@ class SyncEngine(Protocol):
     """What ``LLM`` needs of an engine; ``octavo.engine.engine.Engine`` is one."""
 
     def add_request(self, request_id: str, prompt: PromptDict, params: SamplingParams) -> None: ...
+
+    def add_beam_search(
+        self, request_id: str, prompt: PromptDict, params: BeamSearchParams
+    ) -> None: ...
 
     def step(self) -> list[RequestOutput]: ...
 
@@ -167,6 +172,27 @@ class LLM:
         params = normalise_params(sampling_params, len(plain))
         return self._collect(self._submit_all(plain, params), use_tqdm)
 
+    def beam_search(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        params: BeamSearchParams,
+        *,
+        use_tqdm: bool = True,
+    ) -> list[RequestOutput]:
+        """The ``beam_width`` likeliest answers to every prompt that a beam search finds.
+
+        ``outputs`` are the answers, the highest ``score`` first. Raises ``InvalidRequest`` as
+        ``generate`` does.
+        """
+        request_ids: list[str] = []
+        try:
+            for prompt in normalise_prompts(prompts):
+                request_ids.append(self._submit(prompt, params))
+        except BaseException:
+            self._abort(request_ids)
+            raise
+        return self._collect(request_ids, use_tqdm)
+
     def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None
     ) -> Iterator[RequestOutput]:
@@ -273,14 +299,17 @@ class LLM:
             raise
         return request_ids
 
-    def _submit(self, prompt: PromptDict, params: SamplingParams) -> str:
+    def _submit(self, prompt: PromptDict, params: SamplingParams | BeamSearchParams) -> str:
         engine = self._alive().engine
         with self._lock:
             request_id = str(self._next_id)
             self._next_id += 1
             try:
                 with interrupts_deferred():
-                    engine.add_request(request_id, prompt, params)
+                    if isinstance(params, BeamSearchParams):
+                        engine.add_beam_search(request_id, prompt, params)
+                    else:
+                        engine.add_request(request_id, prompt, params)
                     self._boxes[request_id] = []
             except BaseException:  # refused, or Ctrl-C came just after it was taken
                 self._end([request_id])

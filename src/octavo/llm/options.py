@@ -11,19 +11,21 @@ from __future__ import annotations
 import difflib
 import warnings
 from collections.abc import Mapping
+from dataclasses import fields
 
 from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig, SchedulerConfig
 from octavo.types.errors import InvalidConfig
 
 # Our field for each name that has an effect.
 _CACHE = {
-    "block_size": "block_size",
-    "kv_cache_memory_bytes": "kv_cache_memory_bytes",
     "num_gpu_blocks_override": "num_blocks",
-    "num_blocks": "num_blocks",
+    **{field.name: field.name for field in fields(CacheConfig)},
 }
-_SCHEDULER = {name: name for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len")}
-_RUNTIME = {"threads": "threads", "num_threads": "threads", "isa": "isa", "seed": "seed"}
+_SCHEDULER = {field.name: field.name for field in fields(SchedulerConfig)}
+_RUNTIME = {
+    "num_threads": "threads",
+    **{field.name: field.name for field in fields(RuntimeConfig)},
+}
 
 # Accepted at these values only; any other asks for something that octavo does not do, and leaving
 # it out would change what the caller gets.
@@ -43,7 +45,6 @@ _FIXED: dict[str, tuple[object, ...]] = {
     "quantization": (None, "gguf"),
     "revision": (None,),
     "runner": (None, "auto", "generate"),
-    "scheduling_policy": (None, "fcfs"),
     "skip_tokenizer_init": (None, False),
     "speculative_config": (None,),
     "speculative_model": (None,),
@@ -65,16 +66,12 @@ _IGNORED = {
     "disable_log_stats": "",
     "dtype": "weights keep the types of the checkpoint",
     "enable_chunked_prefill": "prompts are always computed in chunks",
-    "enable_prefix_caching": "prefixes are not shared yet",
     "enforce_eager": "nothing is compiled at run time",
     "gpu_memory_utilization": "there is no GPU; set kv_cache_memory_bytes",
     "max_seq_len_to_capture": "there is no GPU",
     "num_lookahead_slots": "it tunes another engine's scheduler",
     "num_scheduler_steps": "it tunes another engine's scheduler",
-    "preemption_mode": "preempted sequences are recomputed",
     "profiler_config": "there is no profiler to set up",
-    "scheduler_delay_factor": "it tunes another engine's scheduler",
-    "swap_space": "preempted sequences are recomputed",
     "trust_remote_code": "no code of a model is ever run",
     "use_tqdm_on_load": "",
     "use_v2_block_manager": "there is one block manager",

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from octavo.metrics.histogram import Histogram, HistogramSnapshot
 from octavo.types.outputs import FinishReason
 from octavo.types.sequence import SequenceGroup
+from octavo.types.step import StepPlan
 
 # Seconds. A step of a small model on a CPU takes 5 ms, a long prefill on a slow one minutes;
 # factors of 2 to 2.5 keep the error of a quantile read from the buckets below that factor.
@@ -30,14 +31,23 @@ _LATENCY_BOUNDS_S = (
     300.0,
 )
 _TOKEN_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+# Planning and commit: microseconds for a sequence, a few milliseconds for hundreds.
+_CONTROL_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1)
+
+EMPTY = HistogramSnapshot((), (0,), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
     """The engine at one moment. ``*_total`` and histograms count from its start; times in seconds.
 
-    Queue lengths count requests. Blocks: free + limbo + used = ``num_blocks``; ``kv_usage`` is the
-    share of them, in [0, 1], that is not free.
+    Queue lengths count requests. Blocks: free + cached + limbo + used = ``num_blocks``; cached ones
+    hold a prefix that nobody uses and are given up when they are needed, so ``kv_usage``, in
+    [0, 1], counts them as free. Shared and pinned ones are among the used. ``num_waste_slots``: the
+    unfilled parts of last blocks. ``num_logical_blocks``: entries of all block tables.
+    ``waiting_by_reason`` and ``preemptions_by_mode`` count by name. Of a step's time,
+    ``executed_s_total`` was spent in native code and ``waited_s_total`` in waiting for it.
+    ``is_stuck``: work and no progress for longer than ``watchdog_s``.
     """
 
     num_running: int
@@ -60,14 +70,55 @@ class EngineStats:
     e2e_s: HistogramSnapshot
     queue_s: HistogramSnapshot
     step_s: HistogramSnapshot
+    plan_s: HistogramSnapshot = EMPTY
+    commit_s: HistogramSnapshot = EMPTY
+    executed_s_total: float = 0.0
+    waited_s_total: float = 0.0
+    oldest_swapped_s: float = 0.0
+    waiting_by_reason: Mapping[str, int] = field(default_factory=dict)
+    num_running_seqs: int = 0
+    num_inflight_steps: int = 0
+    pipeline_depth: int = 1
+    num_cached_blocks: int = 0
+    num_shared_blocks: int = 0
+    num_pinned_blocks: int = 0
+    num_logical_blocks: int = 0
+    num_waste_slots: int = 0
+    num_swap_blocks: int = 0
+    num_free_swap_blocks: int = 0
+    preemptions_by_mode: Mapping[str, int] = field(default_factory=dict)
+    swap_out_blocks_total: int = 0
+    swap_in_blocks_total: int = 0
+    copied_blocks_total: int = 0
+    recomputed_tokens_total: int = 0
+    prefix_queried_tokens_total: int = 0
+    prefix_hit_tokens_total: int = 0
+    reclaimed_blocks_total: int = 0
+    audit_failures_total: int = 0
+    expired_leases_total: int = 0
+    is_stuck: bool = False
+    no_progress_s: float = 0.0
 
     @property
     def num_used_blocks(self) -> int:
-        return self.num_blocks - self.num_free_blocks - self.num_limbo_blocks
+        given = self.num_free_blocks + self.num_cached_blocks + self.num_limbo_blocks
+        return self.num_blocks - given
 
     @property
     def kv_usage(self) -> float:
-        return 1.0 - self.num_free_blocks / self.num_blocks
+        return 1.0 - (self.num_free_blocks + self.num_cached_blocks) / self.num_blocks
+
+    @property
+    def swap_usage(self) -> float:
+        """Share of swap blocks in use, in [0, 1]."""
+        total = self.num_swap_blocks
+        return 1.0 - self.num_free_swap_blocks / total if total else 0.0
+
+    @property
+    def sharing_ratio(self) -> float:
+        """Block-table entries for each block in use: 1 without sharing, 0 when none is in use."""
+        used = self.num_used_blocks
+        return self.num_logical_blocks / used if used else 0.0
 
 
 class EngineMetrics:
@@ -85,20 +136,42 @@ class EngineMetrics:
         self.e2e_s = Histogram(_LATENCY_BOUNDS_S)
         self.queue_s = Histogram(_LATENCY_BOUNDS_S)
         self.step_s = Histogram(_TOKEN_BOUNDS_S)
+        self.plan_s = Histogram(_CONTROL_BOUNDS_S)
+        self.commit_s = Histogram(_CONTROL_BOUNDS_S)
+        self.swap_out_blocks_total = 0
+        self.swap_in_blocks_total = 0
+        self.copied_blocks_total = 0
+        self.prefix_queried_tokens_total = 0
+        self.prefix_hit_tokens_total = 0
+        self.reclaimed_blocks_total = 0
+        self.audit_failures_total = 0
+        self.expired_leases_total = 0
+        self.executed_s_total = 0.0
+        self.waited_s_total = 0.0
 
-    def step(self, num_tokens: int, duration_s: float) -> None:
+    def step(self, num_tokens: int, duration_s: float, compute_s: float = 0.0) -> None:
         self.steps_total += 1
+        self.executed_s_total += compute_s
         self.computed_tokens_total += num_tokens
         self.step_s.observe(duration_s)
 
-    def token(self, group: SequenceGroup, now: float) -> None:
-        """One token was sampled; stamps the group's token times. The first completes its prompt."""
-        self.generation_tokens_total += 1
+    def moves(self, plan: StepPlan) -> None:
+        """The blocks that a plan moves."""
+        self.swap_out_blocks_total += len(plan.swap_outs)
+        self.swap_in_blocks_total += len(plan.swap_ins)
+        self.copied_blocks_total += len(plan.copies)
+
+    def tokens(self, group: SequenceGroup, num_tokens: int, now: float) -> None:
+        """A step sampled for a group, one token for each of its samples; stamps its token times.
+        The first completes its prompt."""
+        self.generation_tokens_total += num_tokens
         if group.last_token_time is not None:
             self.itl_s.observe(now - group.last_token_time)
         else:
             group.first_token_time = now
             self.prompt_tokens_total += len(group.request.prompt_token_ids)
+            self.prefix_queried_tokens_total += len(group.request.prompt_token_ids)
+            self.prefix_hit_tokens_total += group.num_cached_tokens
             self.ttft_s.observe(now - group.arrival_time)
             if group.first_scheduled_time is not None:
                 self.queue_s.observe(group.first_scheduled_time - group.arrival_time)

@@ -40,30 +40,44 @@ class MemoryReport:
     kv_bytes: int
     kv_bytes_per_block: int
     scratch_bytes: int
+    swap_bytes: int = 0  # size of the swap tier, in memory or in a file
+
+
+@dataclass(frozen=True, slots=True)
+class SwapTotals:
+    """What swapping has cost since the tier was made."""
+
+    blocks_in: int
+    blocks_out: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class FlatBatch:
     """A step as flat arrays. ``work`` holds one tuple per row: (row, start, num_tokens,
-    num_token_ids, num_new_blocks, num_targets, samples); the three id lists hold the ids of all
-    rows, in the order of ``work``. ``copies`` holds (src, dst, num_tokens).
+    num_token_ids, num_new_blocks, num_targets, samples, num_replaced, logits_of); the lists after
+    it hold what belongs to all rows, in the order of ``work``. ``copies`` holds (src, dst,
+    num_tokens), ``replaced`` (index in the row's table, block id).
     """
 
     closed: Sequence[int]
     opened: Sequence[RowOpen]
     copies: Sequence[tuple[int, int, int]]
-    work: Sequence[tuple[int, int, int, int, int, int, bool]]
+    work: Sequence[tuple[int, int, int, int, int, int, bool, int, int | None]]
     token_ids: Sequence[int]
     new_blocks: Sequence[int]
     targets: Sequence[int]
+    replaced: Sequence[tuple[int, int]] = ()
+    swap_ins: Sequence[tuple[int, int]] = ()
+    swap_outs: Sequence[tuple[int, int]] = ()
 
 
 class Decoder:
     """One model on one machine: weights, KV memory, compute threads.
 
-    Life: ``load_*`` for every tensor, ``finish_loading``, ``create_kv_cache``, then ``step``. Calls
-    out of order raise RuntimeError. Not safe for two threads at once. The GIL is released while
-    matrices are packed and while a step computes.
+    Life: ``load_*`` for every tensor, ``finish_loading``, ``create_kv_cache``, ``create_swap`` if
+    there is to be a swap tier, then ``step``. Calls out of order raise RuntimeError. Not safe for
+    two threads at once. The GIL is released while matrices are packed and while a step computes.
 
     ``isa`` names a kernel table; None takes the best that runs here. Raises ValueError for a spec
     that cannot run, naming the field, and for a table that is unknown or cannot run here.
@@ -81,9 +95,10 @@ class Decoder:
         self._native: _native.Decoder | None = _native.Decoder(
             _decoder_config(spec), num_threads, isa or "", spin_us
         )
-        self.num_blocks = 0  # these three are 0 until there is a KV cache
+        self.num_blocks = 0  # these are 0 until there is a KV cache
         self.block_size = 0
         self.num_rows = 0
+        self.num_swap_blocks = 0  # and this until there is a swap tier
 
     @property
     def isa(self) -> str:
@@ -132,22 +147,37 @@ class Decoder:
         self.block_size = block_size
         self.num_rows = num_rows
 
+    def create_swap(self, num_blocks: int, path: str | None = None) -> None:
+        """Add a swap tier of ``num_blocks``: in memory, committed as it is used, or in a sparse
+        file without a name in the folder ``path``.
+
+        Raises ValueError for a size out of range, RuntimeError, with the system's reason, when the
+        file cannot be made, MemoryError.
+        """
+        self._live.create_swap(num_blocks, path)
+        self.num_swap_blocks = num_blocks
+
     def step(self, batch: FlatBatch) -> list[_native.RowOutcome]:
         """Run one step; outcomes follow ``batch.work``.
 
         Raises ValueError that names the field, with nothing changed, for a batch that does not fit
-        the rows as they are.
+        the rows as they are. Raises RuntimeError, with the system's reason and before anything is
+        computed, when the swap file fails: ``abandon`` the batch then.
         """
-        opened = [_open_row(row) for row in batch.opened]
-        return self._live.step(
-            batch.closed,
-            opened,
-            batch.copies,
-            batch.work,
-            batch.token_ids,
-            batch.new_blocks,
-            batch.targets,
-        )
+        return self._live.step(_native_batch(batch))
+
+    def abandon(self, batch: FlatBatch) -> None:
+        """Of a batch that ``step`` refused or failed: close and open its rows all the same, as
+        far as they exist, and fail every row that it opens or gives work to.
+
+        Until it is closed a failed row computes nothing and answers an error to whatever is asked
+        of it, so batches that were planned before the failure was seen do not fail with it.
+        """
+        self._live.abandon(_native_batch(batch))
+
+    def swap_totals(self) -> SwapTotals:
+        totals = self._live.swap_totals()
+        return SwapTotals(totals.blocks_in, totals.blocks_out, totals.seconds)
 
     def memory_report(self) -> MemoryReport:
         report = self._live.memory_report()
@@ -156,6 +186,7 @@ class Decoder:
             kv_bytes=report.kv_bytes,
             kv_bytes_per_block=report.kv_bytes_per_block,
             scratch_bytes=report.scratch_bytes,
+            swap_bytes=report.swap_bytes,
         )
 
     def close(self) -> None:
@@ -231,6 +262,21 @@ def _cap(name: str, value: float | None) -> float:
     return value
 
 
+def _native_batch(batch: FlatBatch) -> _native.Batch:
+    return _native.Batch(
+        closed=batch.closed,
+        opened=[_open_row(row) for row in batch.opened],
+        swap_ins=batch.swap_ins,
+        swap_outs=batch.swap_outs,
+        copies=batch.copies,
+        work=batch.work,
+        token_ids=batch.token_ids,
+        new_blocks=batch.new_blocks,
+        targets=batch.targets,
+        replaced=batch.replaced,
+    )
+
+
 def _open_row(row: RowOpen) -> _native.RowOpen:
     sampling = row.sampling
     return _native.RowOpen(
@@ -244,4 +290,6 @@ def _open_row(row: RowOpen) -> _native.RowOpen:
         num_logprobs=sampling.num_logprobs,
         banned_until=sampling.banned_until,
         banned_ids=sampling.banned_ids,
+        num_computed=row.num_computed,
+        blocks=row.blocks,
     )

@@ -84,6 +84,10 @@ def _add_operator_routes(app: FastAPI, service: Service, version: str) -> None:
     async def get_health() -> Response:
         return health.report(service.engine, service.lifecycle)
 
+    @app.get("/health/live")
+    async def get_health_live() -> Response:
+        return health.live(service.engine)
+
     @app.get("/metrics")
     async def get_metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")

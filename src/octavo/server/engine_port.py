@@ -33,4 +33,4 @@ class ServingEngine(Protocol):
         """End a request; its generator gives a last output. Idempotent; unknown ids are fine."""
 
     def stats(self) -> EngineStats:
-        """A frozen picture of the last step."""
+        """A frozen picture of the last step; ``is_stuck`` in it is as of now."""

@@ -9,6 +9,8 @@ unknown model                    404     invalid_request_error   model_not_found
 unknown route, wrong method      404/405 invalid_request_error   None
 body too large                   413     invalid_request_error   body_too_large
 EngineStopped, shutting down     503     server_error            engine_unavailable
+EngineOverloaded                 503     server_error            engine_overloaded
+timeout_s and its like ran out   504     server_error            timeout
 anything else                    500     server_error            None (details: the log only)
 """
 
@@ -25,7 +27,13 @@ from pydantic_core import ErrorDetails
 from starlette.exceptions import HTTPException
 
 from octavo.server.sse import ClientGone
-from octavo.types.errors import EngineStopped, InvalidRequest, OctavoError, PromptTooLong
+from octavo.types.errors import (
+    EngineOverloaded,
+    EngineStopped,
+    InvalidRequest,
+    OctavoError,
+    PromptTooLong,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +88,10 @@ def engine_unavailable(message: str) -> ApiError:
     return ApiError(503, message, code="engine_unavailable", headers={"retry-after": "5"})
 
 
+def timed_out() -> ApiError:
+    return ApiError(504, "the request ran out of the time that it was given", code="timeout")
+
+
 def model_not_found(name: str) -> ApiError:
     message = f"The model `{shown(name)}` does not exist here; GET /v1/models lists what does."
     return ApiError(404, message, param="model", code="model_not_found")
@@ -99,6 +111,8 @@ def to_api_error(error: Exception) -> ApiError:
         case EngineStopped():
             logger.error("request refused: %s", error)
             return engine_unavailable("the engine has stopped")
+        case EngineOverloaded():
+            return ApiError(503, str(error), code="engine_overloaded", headers={"retry-after": "1"})
         case HTTPException():
             return ApiError(error.status_code, str(error.detail), headers=_headers(error))
         case _:

@@ -25,6 +25,8 @@ from prometheus_client.utils import floatToGoString
 from octavo.metrics.engine_metrics import EngineStats
 from octavo.metrics.histogram import HistogramSnapshot
 
+ByName = GaugeMetricFamily | CounterMetricFamily
+
 
 def response(stats: EngineStats, model_name: str, accept: str = "") -> Response:
     """The text format, or OpenMetrics for a scraper whose ``accept`` header asks for it."""
@@ -54,6 +56,20 @@ class StatsCollector(Collector):
         yield self._gauge("vllm:num_requests_swapped", "Requests swapped out.", stats.num_swapped)
         text = "Age of the oldest request in the queue, in seconds; 0 when there is none."
         yield self._gauge("octavo:oldest_waiting_seconds", text, stats.oldest_waiting_s)
+        text = "Age of the oldest request that is swapped out, in seconds."
+        yield self._gauge("octavo:oldest_swapped_seconds", text, stats.oldest_swapped_s)
+        text = "Plans that the executor has."
+        yield self._gauge("octavo:steps_in_flight", text, stats.num_inflight_steps)
+        text = "1 when there is work and no progress for longer than watchdog_s."
+        yield self._gauge("octavo:stuck", text, stats.is_stuck)
+        text = "Requests that wait, by what they wait for."
+        yield self._by_name(
+            GaugeMetricFamily,
+            "octavo:num_requests_waiting_by_reason",
+            text,
+            "reason",
+            stats.waiting_by_reason,
+        )
 
     def _cache(self) -> Iterator[Metric]:
         stats = self._stats
@@ -63,15 +79,26 @@ class StatsCollector(Collector):
         config = {"block_size": stats.block_size, "num_gpu_blocks": stats.num_blocks}
         labels = {name: str(value) for name, value in config.items()}
         yield self._gauge("vllm:cache_config_info", "Settings of the KV cache.", 1, labels)
-        blocks = GaugeMetricFamily(
-            "octavo:kv_blocks",
-            "KV blocks by state; limbo waits for a step in flight.",
-            labels=[*self._labels, "state"],
+        states = {
+            "free": stats.num_free_blocks,
+            "cached": stats.num_cached_blocks,
+            "limbo": stats.num_limbo_blocks,
+            "used": stats.num_used_blocks,
+        }
+        text = "KV blocks by state; cached are free with content, limbo waits for a step in flight."
+        yield self._by_name(GaugeMetricFamily, "octavo:kv_blocks", text, "state", states)
+        text = "KV blocks in use by more than one sequence."
+        yield self._gauge("octavo:kv_blocks_shared", text, stats.num_shared_blocks)
+        yield self._gauge("octavo:kv_blocks_pinned", "KV blocks pinned.", stats.num_pinned_blocks)
+        text = "Entries of all block tables for each block in use."
+        yield self._gauge("octavo:kv_sharing_ratio", text, stats.sharing_ratio)
+        text = "Token slots reserved and empty: the rest of last blocks."
+        yield self._gauge("octavo:kv_waste_slots", text, stats.num_waste_slots)
+        usage = (
+            1 - stats.num_free_swap_blocks / stats.num_swap_blocks if stats.num_swap_blocks else 0
         )
-        counts = (stats.num_free_blocks, stats.num_limbo_blocks, stats.num_used_blocks)
-        for state, count in zip(("free", "limbo", "used"), counts, strict=True):
-            blocks.add_metric([*self._labels.values(), state], count)
-        yield blocks
+        text = "Share of swap blocks in use, 0 to 1."
+        yield self._gauge("vllm:cpu_cache_usage_perc", text, usage)
 
     def _counters(self) -> Iterator[Metric]:
         stats = self._stats
@@ -82,18 +109,33 @@ class StatsCollector(Collector):
             ("octavo:steps", "Steps run.", stats.steps_total),
             ("octavo:failed_steps", "Steps that failed.", stats.failed_steps_total),
             ("octavo:computed_tokens", "Tokens computed in steps.", stats.computed_tokens_total),
+            ("octavo:recomputed_tokens", "Computed again.", stats.recomputed_tokens_total),
+            ("octavo:swap_out_blocks", "Blocks swapped out.", stats.swap_out_blocks_total),
+            ("octavo:swap_in_blocks", "Blocks swapped in.", stats.swap_in_blocks_total),
+            ("octavo:copied_blocks", "Copies on write.", stats.copied_blocks_total),
+            ("vllm:prefix_cache_queries", "Prompt tokens.", stats.prefix_queried_tokens_total),
+            ("vllm:prefix_cache_hits", "Of these, cached.", stats.prefix_hit_tokens_total),
+            ("octavo:execute_seconds", "In native code.", stats.executed_s_total),
+            ("octavo:wait_seconds", "Waiting for native code.", stats.waited_s_total),
+            ("octavo:reclaimed_blocks", "Leaked, taken back.", stats.reclaimed_blocks_total),
+            ("octavo:audit_failures", "Audits that failed.", stats.audit_failures_total),
+            ("octavo:expired_leases", "Requests without reader.", stats.expired_leases_total),
         ):
             family = CounterMetricFamily(name, text, labels=list(self._labels))
             family.add_metric(list(self._labels.values()), value)
             yield family
-        finished = CounterMetricFamily(
+        text = "Requests that ended, by reason."
+        yield self._by_name(
+            CounterMetricFamily,
             "vllm:request_success",
-            "Requests that ended, by reason.",
-            labels=[*self._labels, "finished_reason"],
+            text,
+            "finished_reason",
+            stats.finished_total,
         )
-        for reason, count in stats.finished_total.items():
-            finished.add_metric([*self._labels.values(), reason], count)
-        yield finished
+        text = "Preemptions, by what became of the blocks."
+        yield self._by_name(
+            CounterMetricFamily, "octavo:preemptions", text, "mode", stats.preemptions_by_mode
+        )
 
     def _histograms(self) -> Iterator[Metric]:
         stats = self._stats
@@ -104,6 +146,8 @@ class StatsCollector(Collector):
             ("vllm:e2e_request_latency_seconds", "Arrival to last token.", stats.e2e_s),
             ("vllm:request_queue_time_seconds", "Arrival to first step.", stats.queue_s),
             ("octavo:step_seconds", "Duration of a step.", stats.step_s),
+            ("octavo:plan_seconds", "Planning a step.", stats.plan_s),
+            ("octavo:commit_seconds", "Taking in a step's result.", stats.commit_s),
         ):
             yield self._histogram(name, text, snapshot)
 
@@ -113,6 +157,14 @@ class StatsCollector(Collector):
         labels = {**self._labels, **(more or {})}
         family = GaugeMetricFamily(name, text, labels=list(labels))
         family.add_metric(list(labels.values()), value)
+        return family
+
+    def _by_name(
+        self, kind: type[ByName], name: str, text: str, label: str, values: Mapping[str, int]
+    ) -> Metric:
+        family = kind(name, text, labels=[*self._labels, label])
+        for value_name, value in values.items():
+            family.add_metric([*self._labels.values(), value_name], value)
         return family
 
     def _histogram(self, name: str, text: str, snapshot: HistogramSnapshot) -> Metric:

@@ -10,22 +10,64 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from octavo.types.errors import InvalidConfig
 
 VARIABLES = {
     "OCTAVO_CACHE": "directory for pulled models (default: the user's cache directory)",
+    "OCTAVO_CHAOS": "faults on purpose, e.g. preempt:0.3,swapfail:0.05,abort:0.01,stepfail:0.01",
     "OCTAVO_DEBUG": "1 shows the traceback of an error that is otherwise one line",
     "OCTAVO_ISA": "kernel table by name, e.g. avx2 or scalar (default: the best that runs here)",
     "OCTAVO_SPIN_US": "microseconds a waiting compute thread spins before it parks (default: 50)",
 }
 
 
+@dataclass(frozen=True, slots=True)
+class ChaosRates:
+    """How often the engine does to itself what fate does seldom; each a probability per step."""
+
+    preempt: float = 0.0
+    swapfail: float = 0.0
+    abort: float = 0.0
+    stepfail: float = 0.0
+
+
 def cache_dir(environ: Mapping[str, str] = os.environ) -> Path | None:
     """Where models are kept, if the user chose a place."""
     text = environ.get("OCTAVO_CACHE", "")
     return Path(text).expanduser() if text else None
+
+
+def chaos(environ: Mapping[str, str] = os.environ) -> ChaosRates | None:
+    """The faults to plant, as ``name:probability`` with commas between; None when there are none.
+
+    ``swapfail`` counts per swap, the others per step.
+    """
+    text = environ.get("OCTAVO_CHAOS", "")
+    if not text:
+        return None
+    names = [field.name for field in fields(ChaosRates)]
+    rates: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition(":")
+        rate = _probability(value)
+        if name not in names or name in rates or rate is None:
+            raise InvalidConfig(
+                f"OCTAVO_CHAOS must be name:probability pairs, names {', '.join(names)}, each once,"
+                f" probabilities in [0, 1]; got {part!r}"
+            )
+        rates[name] = rate
+    return ChaosRates(**rates)
+
+
+def _probability(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0.0 <= value <= 1.0 else None
 
 
 def for_child(

@@ -10,6 +10,7 @@ OctavoError
 │   ├── BadCheckpoint            a file is damaged or hostile; names the file and the field
 │   └── UnsupportedModel         well formed, but octavo has no code for it
 ├── EngineStopped                the engine has shut down or failed; no request can be taken
+├── EngineOverloaded             too many requests wait already; later there may be room
 ├── StepFailed                   one step failed in the data plane; its sequences are lost
 └── CorruptState                 our bug: an account does not balance. Stays on under ``python -O``
 
@@ -57,6 +58,10 @@ class UnsupportedModel(ModelError):
 
 class EngineStopped(OctavoError):
     """The engine has shut down; start a new one."""
+
+
+class EngineOverloaded(OctavoError):
+    """As many requests wait as may; try again later."""
 
 
 class StepFailed(OctavoError):

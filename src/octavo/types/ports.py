@@ -27,6 +27,10 @@ class Executor(Protocol):
         """Token slots in a block."""
 
     @property
+    def num_swap_blocks(self) -> int:
+        """Blocks in the swap tier; 0 when there is none."""
+
+    @property
     def num_rows(self) -> int:
         """Rows the worker keeps: the most sequences that may be live at once."""
 

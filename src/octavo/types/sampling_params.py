@@ -13,6 +13,8 @@ GREEDY_EPSILON = 1e-5  # a temperature below this is greedy, as in vLLM
 LOGPROBS_MAX = 20
 STOP_STRINGS_MAX = 16
 SEED_MAX = 2**63 - 1
+SAMPLES_MAX = 16384
+TIMEOUT_MAX_S = 1e6  # eleven days; a longer wait is a slip of the unit
 
 
 class OutputKind(Enum):
@@ -23,11 +25,21 @@ class OutputKind(Enum):
     FINAL_ONLY = 2  # one output, at the end
 
 
+class OnOverflow(Enum):
+    """What becomes of a prompt that is too long for the model's context or for the KV cache."""
+
+    ERROR = "error"  # refuse it, with the numbers
+    TRUNCATE_LEFT = "truncate_left"  # drop the beginning; a begin-of-sequence token stays
+    TRUNCATE_MIDDLE = "truncate_middle"  # keep the beginning and the end
+    TRUNCATE_RIGHT = "truncate_right"  # drop the end
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """Immutable; a bad value raises ``InvalidRequest`` that names the field.
 
-    n                   samples per prompt, >= 1
+    n                   samples per prompt, >= 1; above 1 they share the prompt's memory
+    best_of             None, or how many samples to draw, >= n: the n likeliest are given
     temperature         >= 0; below 1e-5 means greedy
     top_p               (0, 1]; 1 keeps every token
     top_k               0 or -1 keeps every token
@@ -42,6 +54,10 @@ class SamplingParams:
     prompt_logprobs     the same for the prompt
     detokenize          False: ids only, no text
     skip_special_tokens leave control tokens out of the text
+    on_overflow         a prompt that is too long is refused, or cut as this says
+    timeout_s           seconds from arrival to the last token; the request then ends by "timeout"
+    queue_timeout_s     seconds from arrival to the first step
+    ttft_timeout_s      seconds from arrival to the first token
     """
 
     n: int = 1
@@ -61,15 +77,31 @@ class SamplingParams:
     detokenize: bool = True
     skip_special_tokens: bool = True
     output_kind: OutputKind = OutputKind.CUMULATIVE
+    best_of: int | None = None
+    on_overflow: OnOverflow = OnOverflow.ERROR
+    timeout_s: float | None = None
+    queue_timeout_s: float | None = None
+    ttft_timeout_s: float | None = None
 
     def __post_init__(self) -> None:
         _normalise(self)
         _check_numbers(self)
+        _check_samples(self)
         _check_stops(self)
 
     @property
     def is_greedy(self) -> bool:
         return self.temperature < GREEDY_EPSILON
+
+    @property
+    def num_samples(self) -> int:
+        """Samples to draw: ``best_of`` when it is given, else ``n``."""
+        return self.n if self.best_of is None else self.best_of
+
+    @property
+    def picks_best(self) -> bool:
+        """Whether more is drawn than given: then nothing can be shown before all have ended."""
+        return self.num_samples > self.n
 
     def clone(self, **changes: object) -> SamplingParams:
         """A copy with some fields replaced, validated again."""
@@ -91,13 +123,21 @@ def _normalise(params: SamplingParams) -> None:
         put(params, "top_k", 0)
     if params.seed == -1:
         put(params, "seed", None)
+    if isinstance(params.on_overflow, str):
+        try:
+            put(params, "on_overflow", OnOverflow(params.on_overflow))
+        except ValueError:
+            names = ", ".join(policy.value for policy in OnOverflow)
+            raise InvalidRequest(
+                f"on_overflow must be one of {names}; got {params.on_overflow!r}",
+                param="on_overflow",
+            ) from None
 
 
 def _check_numbers(params: SamplingParams) -> None:
     _number(params, "temperature", 0.0, 2.0)
     _number(params, "top_p", 0.0, 1.0, low_open=True)
     _number(params, "min_p", 0.0, 1.0)
-    _integer(params, "n", 1, 16384)
     _integer(params, "top_k", 0, 2**31 - 1)
     _integer(params, "min_tokens", 0, 2**31 - 1)
     if params.max_tokens is not None:
@@ -112,9 +152,29 @@ def _check_numbers(params: SamplingParams) -> None:
     for name in ("logprobs", "prompt_logprobs"):
         if getattr(params, name) is not None:
             _integer(params, name, 0, LOGPROBS_MAX)
-    if params.n > 1 and params.is_greedy:
+    for name in ("timeout_s", "queue_timeout_s", "ttft_timeout_s"):
+        if getattr(params, name) is not None:
+            _number(params, name, 0.0, TIMEOUT_MAX_S, low_open=True)
+
+
+def _check_samples(params: SamplingParams) -> None:
+    _integer(params, "n", 1, SAMPLES_MAX)
+    if params.best_of is not None:
+        _integer(params, "best_of", 1, SAMPLES_MAX)
+        if params.best_of < params.n:
+            raise InvalidRequest(
+                f"best_of ({params.best_of}) must be at least n ({params.n})", param="best_of"
+            )
+    if params.num_samples > 1 and params.is_greedy:
+        name = "n" if params.n > 1 else "best_of"
         raise InvalidRequest(
-            "n must be 1 when temperature is 0: greedy samples are all the same", param="n"
+            f"{name} must be 1 when temperature is 0: greedy samples are all the same", param=name
+        )
+    if params.picks_best and params.output_kind is OutputKind.DELTA:
+        raise InvalidRequest(
+            f"best_of ({params.best_of}) must equal n ({params.n}) in a stream: which samples are"
+            " best is known at the end",
+            param="best_of",
         )
 
 

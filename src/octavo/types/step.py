@@ -33,10 +33,17 @@ class RowSampling:
 
 @dataclass(frozen=True, slots=True)
 class RowOpen:
-    """Row ``row`` now belongs to a new sequence, whose block table starts empty."""
+    """Row ``row`` now belongs to another sequence.
+
+    It may begin with tokens that are in the cache already (a prefix hit, a swap-in, a fork):
+    ``blocks`` is its table and the first ``num_computed`` slots of it are valid, or become so by
+    this plan's swap-ins, copies, or the work of the row it forks from.
+    """
 
     row: int
     sampling: RowSampling
+    num_computed: int = 0
+    blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,11 @@ class RowWork:
     token_ids    the ids at those positions; empty for a decode, which continues from the row's own
                  last sampled token (then num_tokens is 1)
     new_blocks   block ids appended to the row's table before computing
+    replaced     (index in the row's table, block id): entries replaced before computing, when
+                 copy-on-write gave the row a block of its own; the copy is in the plan's copies
+    logits_of    a row of this plan that samples, and whose work ends where this one starts: this
+                 row computes nothing (num_tokens 0) and samples from that row's logits with its own
+                 settings. So the samples of one prompt part without computing it twice.
     samples      the last position's logits are wanted: sample the next token
     targets      score these ids: entry i is the id at position start + i + 1, and the result has
                  its logprob given everything before it. Empty when nothing is to be scored.
@@ -67,6 +79,8 @@ class RowWork:
     new_blocks: tuple[int, ...] = ()
     samples: bool = False
     targets: tuple[int, ...] = ()
+    replaced: tuple[tuple[int, int], ...] = ()
+    logits_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +138,5 @@ class StepResult:
 
     step_id: int
     rows: tuple[RowResult, ...] = field(default=())
-    compute_s: float = 0.0  # spent in native code
+    compute_s: float = 0.0  # spent in native code, swapping left out
+    swap_s: float = 0.0  # spent on the plan's swap_ins and swap_outs

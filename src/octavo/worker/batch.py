@@ -7,8 +7,14 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from octavo.ops.decoder import FlatBatch
-from octavo.types.errors import StepFailed
-from octavo.types.step import RowResult, StepPlan, StepResult, TokenLogprobs
+from octavo.types.step import (
+    RowOpen,
+    RowResult,
+    RowSampling,
+    StepPlan,
+    StepResult,
+    TokenLogprobs,
+)
 
 
 class ScoredToken(Protocol):
@@ -34,19 +40,16 @@ class Outcome(Protocol):
 
 
 def flatten(plan: StepPlan) -> FlatBatch:
-    """O(tokens that travel). Raises ``StepFailed`` for swaps, which need a swap tier."""
-    if plan.swap_ins or plan.swap_outs:
-        raise StepFailed(
-            f"step {plan.step_id} swaps {len(plan.swap_ins)} blocks in and "
-            f"{len(plan.swap_outs)} out, but this worker has no swap tier"
-        )
+    """O(tokens that travel)."""
     token_ids: list[int] = []
     new_blocks: list[int] = []
     targets: list[int] = []
+    replaced: list[tuple[int, int]] = []
     for work in plan.work:
         token_ids += work.token_ids
         new_blocks += work.new_blocks
         targets += work.targets
+        replaced += work.replaced
     return FlatBatch(
         closed=plan.closed,
         opened=plan.opened,
@@ -60,21 +63,44 @@ def flatten(plan: StepPlan) -> FlatBatch:
                 len(work.new_blocks),
                 len(work.targets),
                 work.samples,
+                len(work.replaced),
+                work.logits_of,
             )
             for work in plan.work
         ],
         token_ids=token_ids,
         new_blocks=new_blocks,
         targets=targets,
+        replaced=replaced,
+        swap_ins=plan.swap_ins,
+        swap_outs=plan.swap_outs,
     )
 
 
-def to_result(plan: StepPlan, outcomes: Sequence[Outcome], compute_s: float) -> StepResult:
+def flatten_rows(plan: StepPlan, num_rows: int) -> FlatBatch:
+    """Which rows a plan closes, opens and works on, and nothing else: what is left of one that
+    failed, and cannot be wrong in any other number. Rows that do not exist are left out.
+    """
+    rows = range(num_rows)
+    return FlatBatch(
+        closed=[row for row in plan.closed if row in rows],
+        opened=[RowOpen(row.row, RowSampling()) for row in plan.opened if row.row in rows],
+        copies=(),
+        work=[(work.row, 0, 0, 0, 0, 0, False, 0, None) for work in plan.work if work.row in rows],
+        token_ids=(),
+        new_blocks=(),
+        targets=(),
+    )
+
+
+def to_result(
+    plan: StepPlan, outcomes: Sequence[Outcome], compute_s: float, swap_s: float = 0.0
+) -> StepResult:
     """Outcomes follow ``plan.work``, one each."""
     rows = tuple(
         _row_result(work.row, outcome) for work, outcome in zip(plan.work, outcomes, strict=True)
     )
-    return StepResult(step_id=plan.step_id, rows=rows, compute_s=compute_s)
+    return StepResult(step_id=plan.step_id, rows=rows, compute_s=compute_s, swap_s=swap_s)
 
 
 def _row_result(row: int, outcome: Outcome) -> RowResult:

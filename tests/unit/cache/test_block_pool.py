@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from octavo.cache.block_pool import BlockPool
+from octavo.cache.block_pool import BlockPool, Place
 from octavo.types.errors import CorruptState
 
 
@@ -121,9 +121,94 @@ def test_a_step_completes_once_and_after_it_was_submitted(completed: int) -> Non
         pool.step_submitted(1)
 
 
-def test_an_empty_pool_is_refused() -> None:
-    with pytest.raises(ValueError, match="got 0"):
-        BlockPool(0)
+def test_a_pool_may_be_empty_but_not_less() -> None:
+    pool = BlockPool(0)  # no swap tier
+    assert pool.take(0) == []
+    assert pool.take(1) is None
+    pool.check([])
+    with pytest.raises(ValueError, match="got -1"):
+        BlockPool(-1)
+
+
+def taken_from(pool: BlockPool, count: int) -> list[int]:
+    taken = pool.take(count)
+    assert taken is not None
+    return taken
+
+
+def test_retained_blocks_become_cached_and_are_evicted_only_when_nothing_is_free() -> None:
+    gone: list[int] = []
+    pool = BlockPool(3, on_gone=gone.append)
+    a, b = taken_from(pool, 2)
+    pool.retain(a)
+    pool.release([a, b])
+    assert (pool.place(a), pool.place(b)) == (Place.CACHED, Place.FREE)
+    assert gone == [b]
+    assert pool.num_available == 3
+    assert a not in taken_from(pool, 2)
+    assert taken_from(pool, 1) == [a]
+    assert gone == [b, a]
+    assert not pool.is_retained(a)
+
+
+def test_cached_content_is_acquired_from_the_cache_and_from_limbo() -> None:
+    pool = BlockPool(2)
+    (a,) = taken_from(pool, 1)
+    pool.retain(a)
+    pool.release([a])
+    pool.acquire([a])
+    assert pool.place(a) is Place.REFERENCED
+    pool.step_submitted(1)
+    pool.release([a])
+    assert pool.place(a) is Place.LIMBO
+    pool.acquire([a])
+    pool.acquire([a])
+    assert (pool.ref_count(a), pool.num_limbo, pool.num_shared) == (2, 0, 1)
+    pool.step_completed(1)
+    pool.release([a, a])
+    assert pool.place(a) is Place.CACHED
+    with pytest.raises(CorruptState, match="block 1 is acquired but its content is gone"):
+        pool.acquire([1])
+    with pytest.raises(CorruptState, match="block 1 is retained but nobody holds it"):
+        pool.retain(1)
+
+
+def test_forgotten_content_frees_the_block_unless_somebody_holds_it() -> None:
+    gone: list[int] = []
+    pool = BlockPool(2, on_gone=gone.append)
+    a, b = taken_from(pool, 2)
+    pool.retain(a)
+    pool.retain(b)
+    pool.release([a])
+    pool.forget(a)
+    pool.forget(b)
+    assert (pool.place(a), pool.place(b), gone) == (Place.FREE, Place.REFERENCED, [a])
+    pool.release([b])
+    assert pool.place(b) is Place.FREE
+    pool.check([])
+
+
+def test_a_block_used_by_the_step_being_planned_waits_for_it() -> None:
+    """It is given up while nothing is in flight, but the plan that names it is still to come."""
+    pool = BlockPool(1)
+    taken = taken_from(pool, 1)
+    pool.use(taken)
+    pool.release(taken)
+    assert counts(pool) == (0, 1, 0)
+    pool.step_submitted(1)
+    assert counts(pool) == (0, 1, 0)
+    pool.step_completed(1)
+    assert counts(pool) == (1, 0, 0)
+
+
+def test_a_count_found_too_high_can_be_repaired_but_not_one_too_low() -> None:
+    pool = BlockPool(2)
+    taken = taken_from(pool, 1)
+    pool.share(taken)
+    pool.repair(taken[0], 1)
+    pool.check([taken])
+    with pytest.raises(CorruptState, match="fewer references"):
+        pool.repair(taken[0], 2)
 
 
 class TestCheckHasTeeth:
@@ -137,7 +222,7 @@ class TestCheckHasTeeth:
     def test_a_leaked_block(self) -> None:
         pool = BlockPool(2)
         pool._free.pop()
-        with pytest.raises(CorruptState, match=r"1 free \+ 0 limbo \+ 0 referenced"):
+        with pytest.raises(CorruptState, match=r"1 free \+ 0 cached \+ 0 limbo"):
             pool.check([])
 
     def test_a_block_that_is_free_twice(self) -> None:
@@ -151,6 +236,22 @@ class TestCheckHasTeeth:
         pool._refs[0] = 1
         with pytest.raises(CorruptState, match="block 0 is free but has 1"):
             pool.take(1)
+
+    def test_a_count_of_references_that_drifted(self) -> None:
+        pool = BlockPool(2)
+        pool._num_references = 1
+        with pytest.raises(CorruptState, match="0 shared blocks and 0 references, counted 0 and 1"):
+            pool.check([])
+
+    def test_free_blocks_are_not_findable_and_cached_ones_are(self) -> None:
+        pool = BlockPool(2)
+        pool._retained[0] = 1
+        pool._free.remove(1)
+        pool._cached.add(1)
+        assert pool.faults([]) == [
+            "block 1 is cached but not retained",
+            "block 0 is free but retained",
+        ]
 
     def test_a_limbo_count_that_drifted(self) -> None:
         pool = BlockPool(2)

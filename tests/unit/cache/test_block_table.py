@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from octavo.cache.block_table import BlockTable
+from octavo.cache.block_table import BlockTable, SwappedBlock, SwappedTable
 
 
 def test_a_position_is_found_through_the_table() -> None:
@@ -18,3 +18,18 @@ def test_a_position_beyond_the_table_is_an_error() -> None:
     table.ids.append(0)
     with pytest.raises(IndexError):
         table.slot(4)
+
+
+def test_a_copy_shares_nothing_but_the_blocks() -> None:
+    table = BlockTable(4, publishes=False)
+    table.ids.append(3)
+    table.num_tokens = 2
+    copy = table.copy()
+    copy.ids.append(5)
+    assert (table.ids, copy.ids) == ([3], [3, 5])
+    assert (copy.num_tokens, copy.publishes) == (2, False)
+
+
+def test_a_swapped_table_knows_the_tier_of_each_block() -> None:
+    table = SwappedTable([SwappedBlock(4, True), SwappedBlock(0, False)], 6, publishes=True)
+    assert (table.device_ids(), table.swap_ids()) == ([4], [0])

@@ -4,16 +4,23 @@ from __future__ import annotations
 import pytest
 
 from fakes import ByteTokenizer
-from octavo.engine.admission import Admission, AdmissionLimits, row_sampling
+from octavo.engine.admission import Admission, row_sampling
+from octavo.engine.overflow import AdmissionLimits
 from octavo.types.errors import InvalidRequest, PromptTooLong
 from octavo.types.request import Request
 from octavo.types.sampling_params import SamplingParams
 
 
 def admit(
-    prompt: object = "abc", *, max_model_len: int = 20, num_slots: int = 64, **params: object
+    prompt: object = "abc",
+    *,
+    max_model_len: int = 20,
+    num_slots: int = 64,
+    limits: AdmissionLimits | None = None,
+    **params: object,
 ) -> Request:
-    admission = Admission(ByteTokenizer(), AdmissionLimits(max_model_len, num_slots))
+    limits = limits or AdmissionLimits(max_model_len, num_slots)
+    admission = Admission(ByteTokenizer(), limits)
     sampling = SamplingParams(**params)  # type: ignore[arg-type]
     return admission.admit(prompt, sampling, request_id="r")  # type: ignore[arg-type]
 
@@ -74,10 +81,49 @@ def test_max_tokens_is_clipped_to_what_fits(
     assert (request.max_tokens, request.num_tokens_max) == (expected, 3 + expected)
 
 
-def test_more_samples_than_one_are_refused_by_name() -> None:
-    with pytest.raises(InvalidRequest, match="n must be 1") as refusal:
-        admit(n=2)
-    assert refusal.value.param == "n"
+def test_more_samples_than_may_run_at_once_are_refused_by_name() -> None:
+    for fields in ({"n": 5}, {"n": 2, "best_of": 5}):
+        with pytest.raises(InvalidRequest, match="at most 4") as refusal:
+            admit(limits=AdmissionLimits(20, 800, 8, 4), **fields)
+        assert refusal.value.param == [*fields][-1]
+    assert admit(limits=AdmissionLimits(20, 800, 8, 4), n=4).num_samples == 4
+
+
+def test_samples_whose_tails_cannot_fit_beside_the_prompt_are_refused_with_the_numbers() -> None:
+    limits = AdmissionLimits(1000, 64, 8)  # 8 blocks
+    with pytest.raises(PromptTooLong, match=r"3 shared blocks and at least 6 more.* 8 blocks of 8"):
+        admit([1] * 30, limits=limits, n=6)
+    request = admit([1] * 30, limits=limits, n=5, max_tokens=None)
+    assert request.max_tokens == 2  # 3 shared, 5 tails of one block: 32 - 30
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [
+        ("truncate_left", [256, *range(17, 30)]),
+        ("truncate_middle", [256, *range(1, 7), *range(23, 30)]),
+        ("truncate_right", [256, *range(1, 14)]),
+    ],
+)
+def test_a_prompt_that_is_too_long_is_cut_as_asked(policy: str, kept: list[int]) -> None:
+    request = admit([256, *range(1, 30)], on_overflow=policy, max_tokens=6)
+    assert list(request.prompt_token_ids) == kept
+    assert (request.num_truncated_tokens, request.max_tokens) == (16, 6)
+
+
+def test_a_prompt_that_fits_is_never_cut() -> None:
+    request = admit([1] * 19, on_overflow="truncate_left", max_tokens=6)
+    assert (len(request.prompt_token_ids), request.num_truncated_tokens) == (19, 0)
+
+
+def test_cutting_cannot_help_where_the_tails_alone_fill_the_pool() -> None:
+    with pytest.raises(PromptTooLong):
+        admit([1] * 30, limits=AdmissionLimits(1000, 16, 8), n=3, on_overflow="truncate_left")
+
+
+def test_choosing_the_best_needs_logprobs_and_nothing_else_does() -> None:
+    assert row_sampling(admit(n=1, best_of=3), seed=0).num_logprobs == 0
+    assert row_sampling(admit(n=3, best_of=3), seed=0).num_logprobs is None
 
 
 def test_stop_ids_must_be_in_the_vocabulary() -> None:

@@ -13,7 +13,8 @@ from enginekit import greedy, make_engine
 from fakes import EchoExecutor, expected_tokens
 from octavo.engine.async_engine import AsyncEngine
 from octavo.metrics.engine_metrics import EngineStats
-from octavo.types.errors import EngineStopped, InvalidRequest
+from octavo.types.config import RuntimeConfig
+from octavo.types.errors import EngineOverloaded, EngineStopped, InvalidRequest
 from octavo.types.outputs import RequestOutput
 from octavo.types.sampling_params import OutputKind
 from octavo.types.step import StepPlan
@@ -73,7 +74,7 @@ async def tokens_of(outputs: AsyncIterator[RequestOutput]) -> list[int]:
 
 
 def is_idle(stats: EngineStats) -> bool:
-    return stats.num_running == stats.num_waiting == 0 and stats.num_free_blocks == stats.num_blocks
+    return stats.num_running == stats.num_waiting == stats.num_used_blocks == 0
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -410,5 +411,62 @@ def test_a_step_wakes_a_loop_once_however_many_streams_it_has() -> None:
             await asyncio.gather(*(tokens_of(engine.generate(request)) for request in requests))
             loop.call_soon_threadsafe = real  # type: ignore[method-assign]
         assert 0 < wakes <= len(executor.plans)
+
+    run(main)
+
+
+class TestAsking:
+    def test_a_question_is_answered_between_two_steps_in_the_engines_thread(self) -> None:
+        async def main() -> None:
+            with running() as engine:
+                thread = await engine.ask(lambda inner: threading.current_thread().name)
+                assert thread == "octavo-scheduler"
+                stream = asyncio.create_task(tokens_of(engine.generate([1], greedy(30), "r")))
+                assert await engine.ask(lambda inner: inner.live_seq_ids()) is not None
+                await stream
+
+        run(main)
+
+    def test_what_it_raises_reaches_whoever_asked_and_nobody_else(self) -> None:
+        async def main() -> None:
+            with running() as engine:
+                with pytest.raises(ZeroDivisionError):
+                    await engine.ask(lambda inner: 1 / 0)
+                assert await engine.ask(lambda inner: 5) == 5
+
+        run(main)
+
+    def test_a_stopped_engine_answers_no_questions(self) -> None:
+        async def main() -> None:
+            with running() as engine:
+                engine.shutdown(PATIENCE_S)
+                with pytest.raises(EngineStopped):
+                    await engine.ask(lambda inner: 5)
+
+        run(main)
+
+
+def test_a_queue_that_is_full_refuses_and_takes_again_when_it_is_shorter() -> None:
+    async def main() -> None:
+        gate = Gate()
+        executor = EchoExecutor(num_rows=1, gate=gate)
+        engine = AsyncEngine(
+            make_engine(executor, max_num_seqs=1, runtime=RuntimeConfig(max_num_queued_reqs=2))
+        )
+        engine.start()
+        tasks = []
+        for idx in range(3):  # one runs, two wait
+            tasks.append(asyncio.create_task(tokens_of(engine.generate([1], greedy(3), f"r{idx}"))))
+            if idx == 0:
+                gate.open()
+                await eventually(engine, lambda stats: stats.num_running == 1)
+            await asyncio.sleep(0)
+        with pytest.raises(EngineOverloaded, match="2 requests wait; at most 2 may"):
+            for idx in range(3):
+                await anext(engine.generate([1], greedy(3), f"more{idx}"))
+        gate.remove()
+        await asyncio.gather(*tasks)
+        assert (await anext(engine.generate([1], greedy(1), "again"))).finished
+        engine.shutdown(PATIENCE_S)
 
     run(main)

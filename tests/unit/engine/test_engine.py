@@ -102,11 +102,35 @@ class TestIds:
 
     def test_a_refused_request_leaves_nothing(self) -> None:
         engine = make_engine()
-        for prompt, params in (("", greedy()), ("a", SamplingParams(n=2))):
+        for prompt, params in (("", greedy()), ("a", SamplingParams(n=17))):
             with pytest.raises(InvalidRequest):
                 engine.add_request("r", prompt, params)
         engine.check()
         assert not engine.has_unfinished()
+
+
+class TestPipeline:
+    @pytest.mark.parametrize("depth", [1, 2, 3])
+    def test_it_is_kept_full(self, depth: int) -> None:
+        executor = EchoExecutor(depth=depth)
+        engine = make_engine(executor)
+        engine.add_request("r", "a", greedy(20))
+        for num_steps in range(1, 10):
+            engine.step()
+            assert len(executor.plans) == num_steps + depth - 1
+        stats = engine.stats()
+        assert (stats.pipeline_depth, stats.num_inflight_steps) == (depth, depth - 1)
+
+    @pytest.mark.parametrize("depth", [1, 2, 3])
+    def test_a_stop_that_is_seen_late_has_no_effect_but_steps(self, depth: int) -> None:
+        executor = EchoExecutor(depth=depth, rule=script(70, 71, 65, 72, prompt_len=1))
+        engine = make_engine(executor)
+        last = run_one(engine, "a", greedy(20, stop_token_ids=[65]))
+        assert last.outputs[0].token_ids == (70, 71, 65)
+        assert last.num_output_tokens == 3
+        assert engine.stats().generation_tokens_total == 3
+        assert len(executor.plans) == 3 + depth - 1
+        engine.check()
 
 
 class TestAbort:
@@ -126,7 +150,7 @@ class TestAbort:
         finals = {output.request_id: output for output in outputs if output.finished}
         assert finals["gone"].outputs[0].finish_reason == "abort"
         assert list(finals["stays"].outputs[0].token_ids) == expected_tokens([2] * 3, 5)
-        assert engine.stats().num_free_blocks == 8
+        assert engine.stats().num_used_blocks == 0
 
     def test_is_idempotent_and_knows_no_strangers(self) -> None:
         engine = make_engine()
@@ -185,7 +209,7 @@ class TestFailure:
         for i in (2, 3):
             assert list(finals[str(i)].outputs[0].token_ids) == expected_tokens([i + 1], 12)
         assert engine.stats().failed_steps_total == 1
-        assert engine.stats().num_free_blocks == executor.num_blocks
+        assert engine.stats().num_used_blocks == 0
 
     def test_a_failed_row_ends_its_own_sequence(self) -> None:
         executor = EchoExecutor()
@@ -222,7 +246,7 @@ class TestFailure:
     def test_requests_that_cannot_be_planned_are_our_bug_and_no_hang(self) -> None:
         engine = make_engine()
         engine.add_request("r", "a", greedy())
-        engine._scheduler._max_num_seqs = 0
+        engine._scheduler._rows._free.clear()
         with pytest.raises(CorruptState, match="1 requests are here and none can be planned"):
             engine.step()
 

@@ -109,7 +109,7 @@ def assert_right(history: History) -> None:
         else:
             assert (reason, received) == ("length", expected)
     stats = history.engine.stats()
-    assert stats.num_free_blocks == stats.num_blocks
+    assert stats.num_used_blocks == 0
     assert stats.num_running == stats.num_waiting == stats.num_limbo_blocks == 0
     assert len(history.engine._outputs) == 0
 

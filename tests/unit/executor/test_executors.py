@@ -22,6 +22,7 @@ class Recorder:
 
     num_blocks = 7
     block_size = 8
+    num_swap_blocks = 5
     num_rows = 3
 
     def __init__(self, failing_step: int | None = None) -> None:
@@ -49,6 +50,7 @@ def make(request: pytest.FixtureRequest) -> Factory:
 def test_sizes_are_the_runners(make: Factory) -> None:
     executor = make(Recorder())
     assert (executor.num_blocks, executor.block_size, executor.num_rows) == (7, 8, 3)
+    assert executor.num_swap_blocks == 5
     executor.close()
 
 
@@ -148,6 +150,18 @@ def test_close_waits_for_the_step_in_progress_and_drops_the_rest() -> None:
     assert runner.steps[0] == 0
 
 
-def test_a_depth_below_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="depth"):
-        ThreadedExecutor(Recorder(), depth=0)
+@pytest.mark.parametrize("depth", [-1, 0, 9, 100])
+def test_a_depth_out_of_range_is_refused(depth: int) -> None:
+    with pytest.raises(ValueError, match=rf"depth must be in \[1, 8\], got {depth}"):
+        ThreadedExecutor(Recorder(), depth=depth)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4, 8])
+def test_as_many_plans_as_depth_may_be_in_flight(depth: int) -> None:
+    executor = ThreadedExecutor(Recorder(), depth=depth)
+    for step_id in range(depth):
+        executor.submit(StepPlan(step_id))
+    with pytest.raises(StepFailed, match=f"{depth} steps are submitted"):
+        executor.submit(StepPlan(99))
+    assert [executor.collect().step_id for _ in range(depth)] == list(range(depth))
+    executor.close()

@@ -7,6 +7,7 @@ import pytest
 
 from fakes import ByteTokenizer
 from llmkit import make_llm, text_after
+from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import EngineStopped, InvalidRequest, PromptTooLong
 from octavo.types.sampling_params import SamplingParams
 
@@ -240,3 +241,40 @@ def test_vllms_other_arguments_pass_at_their_defaults_only():
         llm.generate("hi", FOUR, lora_request=object())
     with pytest.raises(TypeError, match="lora_reqest"):
         llm.generate("hi", FOUR, lora_reqest=None)
+
+
+def test_several_samples_of_a_prompt_come_in_one_output():
+    llm, assembled = make_llm()
+    params = SamplingParams(n=3, max_tokens=4)
+    (output,) = llm.generate("hi", params)
+    assert [sample.index for sample in output.outputs] == [0, 1, 2]
+    assert [sample.text for sample in output.outputs] == [text_after(2, 4)] * 3
+    assembled.engine.check()
+
+
+def test_a_stream_of_several_samples_gives_each_of_them_once():
+    llm, _ = make_llm()
+    texts = {0: "", 1: ""}
+    for output in llm.stream("hi", SamplingParams(n=2, max_tokens=4)):
+        for sample in output.outputs:
+            texts[sample.index] += sample.text
+    assert texts == {0: text_after(2, 4), 1: text_after(2, 4)}
+
+
+def test_a_beam_search_gives_its_answers_by_score():
+    """The fake worker's likeliest tokens are 0, 1, 2 with logprobs 0, -1/8, -2/8 everywhere."""
+    llm, assembled = make_llm()
+    params = BeamSearchParams(beam_width=3, max_tokens=3, length_penalty=0.0)
+    first, second = llm.beam_search(["hi", "there"], params)
+    assert first.outputs[0].token_ids == (0, 0, 0)
+    assert [sample.score for sample in first.outputs] == [0.0, -0.125, -0.125]
+    assert [sample.score for sample in second.outputs] == [0.0, -0.125, -0.125]
+    assert [sample.finish_reason for sample in first.outputs] == ["length"] * 3
+    assert not assembled.engine.has_unfinished()
+
+
+def test_a_bad_beam_search_leaves_nothing():
+    llm, assembled = make_llm()
+    with pytest.raises(PromptTooLong):
+        llm.beam_search(["ok", "x" * 64], BeamSearchParams())
+    assert not assembled.engine.has_unfinished()

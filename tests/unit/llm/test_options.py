@@ -34,6 +34,10 @@ def test_names_with_an_effect_reach_their_field():
     assert scheduler.max_num_batched_tokens == 64
     assert scheduler.max_model_len == 99
     assert (found.runtime.threads, found.runtime.isa, found.runtime.seed) == (2, "scalar", 7)
+    found = config(swap_space=4, enable_prefix_caching=False, scheduling_policy="sjf")
+    assert (found.cache.swap_space, found.cache.enable_prefix_caching) == (4, False)
+    assert found.scheduler.scheduling_policy == "sjf"
+    assert config(pipeline_depth=3).runtime.pipeline_depth == 3
     assert config(num_gpu_blocks_override=5).cache.num_blocks == 5
 
 
@@ -54,6 +58,8 @@ def test_an_unknown_name_is_a_type_error_with_the_nearest_known_one():
         {"load_format": "safetensors"},
         {"block_size": 12},
         {"max_num_seqs": 0},
+        {"pipeline_depth": 9},
+        {"watchdog_s": -1},
     ],
 )
 def test_what_would_change_the_result_is_refused(options):
@@ -75,9 +81,9 @@ def test_values_that_ask_for_nothing_pass_in_silence():
 
 def test_what_has_no_effect_warns_once_with_the_reason():
     with pytest.warns(UserWarning, match="no effect") as caught:
-        config(gpu_memory_utilization=0.9, enforce_eager=True, swap_space=4)
+        config(gpu_memory_utilization=0.9, enforce_eager=True, max_seq_len_to_capture=4)
     assert len(caught) == 1
     message = str(caught[0].message)
     assert "gpu_memory_utilization (there is no GPU; set kv_cache_memory_bytes)" in message
-    assert "swap_space" in message
+    assert "max_seq_len_to_capture" in message
     assert caught[0].filename == __file__

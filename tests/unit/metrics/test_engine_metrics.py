@@ -31,7 +31,7 @@ def test_the_first_token_completes_the_prompt_and_later_ones_are_intervals(
 ) -> None:
     metrics = EngineMetrics()
     for now in (2.0, 2.5, 4.5):
-        metrics.token(group, now)
+        metrics.tokens(group, 1, now)
     assert (metrics.prompt_tokens_total, metrics.generation_tokens_total) == (3, 3)
     assert (group.first_token_time, group.last_token_time) == (2.0, 4.5)
     ttft, itl, queue = (h.snapshot() for h in (metrics.ttft_s, metrics.itl_s, metrics.queue_s))

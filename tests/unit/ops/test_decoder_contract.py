@@ -13,6 +13,7 @@ from octavo.ops.decoder import Decoder, FlatBatch
 from octavo.types.decoder_spec import DecoderSpec, Slot
 from octavo.types.errors import StepFailed
 from octavo.types.step import BlockCopy, RowOpen, RowSampling, RowWork, StepPlan
+from octavo.worker.batch import flatten
 
 EMPTY = FlatBatch((), (), (), (), (), (), ())
 MODEL = make_model(LLAMA)
@@ -26,25 +27,7 @@ def ready(num_blocks: int = 4, step_tokens_max: int = 32) -> Decoder:
 
 
 def batch_of(work: RowWork, *opened: RowOpen) -> FlatBatch:
-    return FlatBatch(
-        closed=(),
-        opened=opened,
-        copies=(),
-        work=[
-            (
-                work.row,
-                work.start,
-                work.num_tokens,
-                len(work.token_ids),
-                len(work.new_blocks),
-                len(work.targets),
-                work.samples,
-            )
-        ],
-        token_ids=work.token_ids,
-        new_blocks=work.new_blocks,
-        targets=work.targets,
-    )
+    return flatten(StepPlan(0, opened=opened, work=(work,)))
 
 
 BAD_WORK = {
@@ -63,6 +46,19 @@ BAD_WORK = {
     "table": (RowWork(0, 2, 7, (1,) * 7), r"ends at token 9, but its block table holds 1 blocks"),
     "targets": (RowWork(0, 2, 1, (1,), (), False, (1, 2)), r"num_targets must be in \[0, 2\)"),
     "target id": (RowWork(0, 2, 1, (1,), (), False, (VOCAB,)), r"targets\[0\] must be"),
+    "nothing to fork": (RowWork(0, 2, 0, samples=True, logits_of=1), "row 1 computes nothing"),
+    "own fork": (RowWork(0, 2, 0, samples=True, logits_of=0), "row 0 computes nothing"),
+    "wild fork": (RowWork(0, 2, 0, samples=True, logits_of=3), r"logits_of must be in \[0, 3\)"),
+    "silent fork": (RowWork(0, 2, 0, logits_of=1), "samples must be true with logits_of"),
+    "busy fork": (RowWork(0, 2, 1, (1,), logits_of=1), "num_tokens must be 0 with logits_of"),
+    "replaced": (
+        RowWork(0, 2, 1, (1,), replaced=((1, 2),)),
+        r"replaced\[0\].table_idx must be in \[0, 1\), got 1",
+    ),
+    "replacement": (
+        RowWork(0, 2, 1, (1,), replaced=((0, 4),)),
+        r"replaced\[0\].block must be in \[0, 4\), got 4",
+    ),
     "one block twice": (RowWork(0, 2, 7, (1,) * 7, (0,)), r"writes to block 0, which other work"),
 }
 
@@ -104,6 +100,10 @@ def test_a_row_has_one_piece_of_work() -> None:
         (StepPlan(0, copies=(BlockCopy(0, 160, 1),)), r"copies\[0\].dst must be in \[0, 160\)"),
         (StepPlan(0, copies=(BlockCopy(-1, 0, 1),)), r"copies\[0\].src must be in \[0, 160\)"),
         (StepPlan(0, copies=(BlockCopy(0, 1, 17),)), r"copies\[0\].num_tokens must be in"),
+        (StepPlan(0, opened=(RowOpen(1, SAMPLING, 1),)), r"num_computed is 1, but its 0 blocks"),
+        (StepPlan(0, opened=(RowOpen(1, SAMPLING, 17, (3,)),)), "num_computed is 17, but its 1"),
+        (StepPlan(0, opened=(RowOpen(1, SAMPLING, 0, (3, 160)),)), r"blocks\[1\] must be in"),
+        (StepPlan(0, opened=(RowOpen(1, SAMPLING, 1025),)), r"num_computed must be in \[0, 1025\)"),
         (StepPlan(0, swap_ins=((0, 1),)), "no swap tier"),
         (StepPlan(0, swap_outs=((0, 1),)), "no swap tier"),
     ],
@@ -111,10 +111,12 @@ def test_a_row_has_one_piece_of_work() -> None:
 def test_bad_rows_and_copies_are_refused(plan: StepPlan, message: str) -> None:
     driver = Driver(MODEL)
     driver.open(0)
-    driver.step(driver.work(0, [1]))
+    driver.open(5)
+    driver.step(driver.work(0, [1]), driver.work(5, [1]))
     with pytest.raises(StepFailed, match=message):
         driver.worker.execute(plan)
-    driver.step(driver.work(0, [2]))
+    (row,) = driver.step(driver.work(5, [2]))
+    assert row.error is None
 
 
 @pytest.mark.parametrize(
@@ -152,9 +154,9 @@ def test_a_cached_prefix_is_a_table_and_a_start() -> None:
     driver.open(0)
     first = driver.work(0, ids, samples=True)
     (whole,) = driver.step(first)
-    again = RowWork(1, 16, 4, tuple(ids[16:]), (first.new_blocks[0], driver._free.pop()), True)
-    sampling = RowSampling(num_logprobs=VOCAB)
-    plan = StepPlan(0, opened=(RowOpen(1, sampling),), work=(again,))
+    again = RowWork(1, 16, 4, tuple(ids[16:]), (driver._free.pop(),), samples=True)
+    opened = RowOpen(1, RowSampling(num_logprobs=VOCAB), 16, first.new_blocks[:1])
+    plan = StepPlan(0, opened=(opened,), work=(again,))
     (reused,) = driver.worker.execute(plan).rows
     assert (reused.token_id, reused.logprobs) == (whole.token_id, whole.logprobs)
 
@@ -174,10 +176,10 @@ def test_copy_on_write_copies_the_slots_in_use_and_no_others(num_shared: int) ->
     parent = driver.work(0, ids)
     driver.step(parent)
     copied = driver._free.pop()
-    child = RowWork(1, num_shared, len(other), tuple(other), (copied,), True)
+    child = RowWork(1, num_shared, len(other), tuple(other), samples=True)
     plan = StepPlan(
         0,
-        opened=(RowOpen(1, RowSampling(num_logprobs=VOCAB)),),
+        opened=(RowOpen(1, RowSampling(num_logprobs=VOCAB), num_shared, (copied,)),),
         copies=(BlockCopy(parent.new_blocks[0], copied, num_shared),),
         work=(child,),
     )

@@ -195,28 +195,36 @@ class Driver:
         # Shuffled, so that a result that hangs on where a block lies would show.
         self._free = [int(i) for i in np.random.default_rng(seed).permutation(num_blocks)]
         self._computed: dict[int, int] = {}
-        self._num_blocks: dict[int, int] = {}
+        self._tables: dict[int, list[int]] = {}
         self._opened: list[RowOpen] = []
 
     def open(self, row: int, sampling: RowSampling | None = None) -> None:
         self._opened.append(RowOpen(row, sampling or RowSampling(num_logprobs=VOCAB)))
-        self._computed[row] = self._num_blocks[row] = 0
+        self._computed[row], self._tables[row] = 0, []
 
     def work(
         self, row: int, ids: Sequence[int], *, samples: bool = False, targets: Sequence[int] = ()
     ) -> RowWork:
         """Work that continues ``row``; no ids is a decode."""
         start, num_tokens = self._computed[row], max(1, len(ids))
-        missing = -(-(start + num_tokens) // self._block_size) - self._num_blocks[row]
-        blocks = tuple(self._free.pop() for _ in range(missing))
-        self._num_blocks[row] += missing
+        missing = -(-(start + num_tokens) // self._block_size) - len(self._tables[row])
+        blocks = tuple(self.take_block() for _ in range(missing))
+        self._tables[row] += blocks
         self._computed[row] = start + num_tokens
         return RowWork(row, start, num_tokens, tuple(ids), blocks, samples, tuple(targets))
 
     def step(self, *work: RowWork) -> tuple[RowResult, ...]:
-        plan = StepPlan(0, opened=tuple(self._opened), work=work)
-        self._opened = []
-        return self.worker.execute(plan).rows
+        return self.worker.execute(StepPlan(0, opened=self.take_opened(), work=work)).rows
+
+    def take_opened(self) -> tuple[RowOpen, ...]:
+        opened, self._opened = tuple(self._opened), []
+        return opened
+
+    def take_block(self) -> int:
+        return self._free.pop()
+
+    def table(self, row: int) -> tuple[int, ...]:
+        return tuple(self._tables[row])
 
     def score(self, row: int, ids: Sequence[int], chunks: Sequence[int] = ()) -> np.ndarray:
         """Log-probabilities [len(ids), vocab] of what follows each token, for a row just opened."""

@@ -5,8 +5,9 @@ from itertools import count
 
 import pytest
 
-from octavo.cache.block_manager import BlockManager
+from octavo.cache.block_manager import BlockManager, CacheKey
 from octavo.scheduler.scheduler import Scheduler
+from octavo.types.config import SchedulerConfig
 from octavo.types.errors import CorruptState
 from octavo.types.outputs import FinishReason
 from octavo.types.request import Request
@@ -21,15 +22,33 @@ class Bench:
     """A scheduler, and a worker that answers every sample with token 100 + position."""
 
     def __init__(
-        self, *, num_blocks: int = 16, num_rows: int = 8, max_num_seqs: int = 8, budget: int = 16
+        self,
+        *,
+        num_blocks: int = 16,
+        num_rows: int = 8,
+        max_num_seqs: int = 8,
+        budget: int = 16,
+        num_swap_blocks: int = 0,
+        prefix_caching: bool = False,
+        **config: object,
     ) -> None:
-        self.blocks = BlockManager(num_blocks, BLOCK_SIZE)
+        self.blocks = BlockManager(
+            num_blocks,
+            BLOCK_SIZE,
+            num_swap_blocks=num_swap_blocks,
+            prefix_caching=prefix_caching,
+            watermark=0.0,
+        )
         self.scheduler = Scheduler(
             self.blocks,
+            SchedulerConfig(
+                max_num_seqs=max_num_seqs,
+                max_num_batched_tokens=budget,
+                **config,  # type: ignore[arg-type]
+            ),
             num_rows=num_rows,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=budget,
         )
+        self.now = 0.0
         self._ids = count()
 
     def add(self, prompt_len: int, max_tokens: int = 50, **params: object) -> Sequence:
@@ -49,7 +68,7 @@ class Bench:
         return group.sequences[0]
 
     def plan(self) -> StepPlan:
-        plan = self.scheduler.plan(now=0.0)
+        plan = self.scheduler.plan(now=self.now)
         assert plan is not None
         self.scheduler.check()
         return plan
@@ -77,8 +96,8 @@ def test_a_prompt_is_computed_and_then_one_token_a_step() -> None:
     seq = bench.add(3)
     assert bench.step() == StepPlan(
         1,
-        opened=(RowOpen(0, RowSampling(seed=0)),),
-        work=(RowWork(0, 0, 3, (0, 1, 2), (0,), True),),
+        opened=(RowOpen(0, RowSampling(seed=0), 0, (0,)),),
+        work=(RowWork(0, 0, 3, (0, 1, 2), (), True),),
     )
     assert (seq.status, seq.num_computed, seq.token_ids) == (
         SequenceStatus.RUNNING,
@@ -99,7 +118,12 @@ def test_a_long_prompt_goes_in_chunks_and_only_the_last_samples() -> None:
         (32, 3, True),
         (35, 1, True),
     ]
-    assert [len(work.new_blocks) for work in works] == [2, 2, 1, 0]
+    assert [len(work.new_blocks) for work in works] == [
+        0,
+        2,
+        1,
+        0,
+    ]  # the first two come with the row
     assert seq.num_outputs == 2
 
 
@@ -111,14 +135,14 @@ def test_decodes_come_first_and_a_prefill_gets_what_is_left() -> None:
     plan = bench.step()
     assert [(work.row, work.num_tokens) for work in plan.work] == [(0, 1), (1, 9)]
     assert plan.num_tokens == 10
-    bench.add(5)
-    assert [(work.row, work.num_tokens) for work in bench.step().work] == [(0, 1), (1, 9)]
+    bench.add(5)  # and those behind it share it: the short prompt need not wait for the long one
+    assert [(work.row, work.num_tokens) for work in bench.step().work] == [(0, 1), (1, 5), (2, 4)]
 
 
 def test_the_last_token_of_a_one_token_prompt_is_spelt_out() -> None:
     bench = Bench()
     bench.add(1)
-    assert bench.step().work == (RowWork(0, 0, 1, (0,), (0,), True),)
+    assert bench.step().work == (RowWork(0, 0, 1, (0,), (), True),)
     assert bench.step().work == (RowWork(0, 1, 1, (), (), True),)
 
 
@@ -131,8 +155,9 @@ def test_no_more_run_than_rows_and_limit_allow(num_rows: int, max_num_seqs: int)
     assert len(bench.scheduler.waiting) == 1
 
 
-def test_the_oldest_waits_for_memory_and_nobody_overtakes_it() -> None:
-    bench = Bench(num_blocks=4, budget=32)
+@pytest.mark.parametrize("limits", [{"lookahead_window": 0}, {"max_overtakes": 0}])
+def test_the_oldest_waits_for_memory_and_nobody_overtakes_it(limits: dict[str, int]) -> None:
+    bench = Bench(num_blocks=4, budget=32, **limits)
     bench.add(17)
     bench.step()
     big, small = bench.add(9), bench.add(1)
@@ -183,7 +208,7 @@ class TestPreemption:
         bench.scheduler.finish(old, FinishReason.ABORT, None)
         plan = bench.step()
         (work,) = plan.work
-        assert plan.opened == (RowOpen(work.row, RowSampling(seed=young.seq_id)),)
+        assert plan.opened == (RowOpen(work.row, RowSampling(seed=young.seq_id), 0, (0,)),)
         assert (work.start, work.token_ids, work.samples) == (0, tuple(known), True)
         assert young.token_ids == [*known, 100 + len(known)]
         assert young.group.num_preemptions == 1
@@ -231,7 +256,7 @@ class TestInFlight:
         assert bench.scheduler.commit(bench.answer(second)) == []
         assert seq.output_token_ids == [103]
         plan = bench.plan()
-        assert (plan.closed, plan.work[0].new_blocks) == ((0,), (0,))
+        assert (plan.closed, plan.opened[0].blocks) == ((0,), (0,))
         assert waiting.status is SequenceStatus.RUNNING
 
     def test_blocks_in_limbo_count_as_arriving_so_nobody_is_preempted(self) -> None:
@@ -260,7 +285,7 @@ class TestInFlight:
         assert (bench.scheduler.num_preemptions, old.num_computed, young.num_computed) == (0, 9, 5)
 
     def test_nobody_is_admitted_to_the_blocks_that_a_running_group_waits_for(self) -> None:
-        bench = Bench(num_blocks=8, budget=16)
+        bench = Bench(num_blocks=8, budget=16, max_num_partial_prefills=1)
         ended, long = bench.add(8), bench.add(40)
         flight = bench.plan()
         bench.scheduler.commit(bench.answer(flight))
@@ -268,7 +293,9 @@ class TestInFlight:
         bench.scheduler.finish(ended, FinishReason.ABORT, None)
         assert bench.blocks.usage().num_limbo == 2
         # All but one of the free blocks go elsewhere: long, which needs two, must wait for limbo.
-        assert bench.blocks.grow(99, (bench.blocks.num_free - 1) * BLOCK_SIZE)
+        assert bench.blocks.admit(
+            99, CacheKey(), [1], num_tokens=(bench.blocks.num_available - 1) * 8
+        )
         small = bench.add(1)
         assert bench.scheduler.plan(now=0.0) is None
         bench.scheduler.commit(bench.answer(flight))
@@ -356,8 +383,8 @@ class TestWrongResults:
 class TestCheckHasTeeth:
     def test_a_lost_row(self) -> None:
         bench = Bench()
-        bench.scheduler._free_rows.pop()
-        with pytest.raises(CorruptState, match="7 free rows and 0 running"):
+        bench.scheduler._rows._free.pop()
+        with pytest.raises(CorruptState, match="7 free rows and 0 held"):
             bench.scheduler.check()
 
     def test_a_sequence_in_the_wrong_queue(self) -> None:

@@ -13,12 +13,17 @@ from octavo.types.step import RowSampling
 
 WAITING, RUNNING = SequenceStatus.WAITING, SequenceStatus.RUNNING
 PREEMPTED, FINISHED = SequenceStatus.PREEMPTED, SequenceStatus.FINISHED
+SWAPPED = SequenceStatus.SWAPPED
 
 LEGAL = {
     (WAITING, RUNNING),
     (WAITING, FINISHED),
     (RUNNING, PREEMPTED),
+    (RUNNING, SWAPPED),
     (RUNNING, FINISHED),
+    (SWAPPED, RUNNING),
+    (SWAPPED, PREEMPTED),
+    (SWAPPED, FINISHED),
     (PREEMPTED, RUNNING),
     (PREEMPTED, FINISHED),
 }

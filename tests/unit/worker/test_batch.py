@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from octavo.types.errors import StepFailed
 from octavo.types.step import (
     BlockCopy,
     RowOpen,
@@ -15,7 +14,7 @@ from octavo.types.step import (
     StepPlan,
     TokenLogprobs,
 )
-from octavo.worker.batch import flatten, to_result
+from octavo.worker.batch import flatten, flatten_rows, to_result
 
 
 @dataclass(frozen=True)
@@ -34,33 +33,49 @@ class Outcome:
 
 
 PREFILL = RowWork(2, 0, 3, (7, 8, 9), (4, 5), samples=True, targets=(8, 9))
-DECODE = RowWork(0, 6, 1, samples=True)
+DECODE = RowWork(0, 6, 1, samples=True, replaced=((0, 3),))
+FORK = RowWork(1, 3, 0, samples=True, logits_of=2)
 
 
 def test_ids_lie_one_after_the_other_and_work_says_how_many() -> None:
     opened = (RowOpen(2, RowSampling()),)
-    plan = StepPlan(1, (3,), opened, (), (), (BlockCopy(1, 2, 5),), (PREFILL, DECODE))
+    copies = (BlockCopy(1, 2, 5),)
+    plan = StepPlan(1, (3,), opened, ((6, 7),), ((8, 9),), copies, (PREFILL, DECODE, FORK))
     batch = flatten(plan)
     assert batch.closed == (3,)
     assert batch.opened == opened
     assert batch.copies == [(1, 2, 5)]
-    assert batch.work == [(2, 0, 3, 3, 2, 2, True), (0, 6, 1, 0, 0, 0, True)]
+    assert batch.swap_ins == ((6, 7),)
+    assert batch.swap_outs == ((8, 9),)
+    assert batch.work == [
+        (2, 0, 3, 3, 2, 2, True, 0, None),
+        (0, 6, 1, 0, 0, 0, True, 1, None),
+        (1, 3, 0, 0, 0, 0, True, 0, 2),
+    ]
     assert batch.token_ids == [7, 8, 9]
     assert batch.new_blocks == [4, 5]
     assert batch.targets == [8, 9]
+    assert batch.replaced == [(0, 3)]
 
 
-def test_swaps_need_a_tier() -> None:
-    with pytest.raises(StepFailed, match="step 4 swaps 1 blocks in and 2 out"):
-        flatten(StepPlan(4, swap_ins=((0, 1),), swap_outs=((1, 0), (2, 1))))
+def test_what_is_left_of_a_failed_plan_is_its_rows() -> None:
+    opened = (RowOpen(2, RowSampling(top_p=9.0), 70, (99,)), RowOpen(4, RowSampling()))
+    batch = flatten_rows(StepPlan(1, (-1, 3), opened, work=(PREFILL, RowWork(9, 0, 1))), 4)
+    assert batch.closed == [3]
+    assert batch.opened == [RowOpen(2, RowSampling())]
+    assert batch.work == [(2, 0, 0, 0, 0, 0, False, 0, None)]
+    assert not (batch.token_ids)
+    assert not (batch.new_blocks)
+    assert not (batch.targets)
+    assert not (batch.copies)
 
 
 def test_outcomes_become_results_in_the_order_of_the_work() -> None:
     plan = StepPlan(9, work=(PREFILL, DECODE))
     top = ((5, -0.5), (6, -1.5))
     outcomes = [Outcome(Token(5, -0.5, 1, top), (Token(8, -2.0, 3),)), Outcome(Token(6))]
-    result = to_result(plan, outcomes, 0.25)
-    assert (result.step_id, result.compute_s) == (9, 0.25)
+    result = to_result(plan, outcomes, 0.25, 0.5)
+    assert (result.step_id, result.compute_s, result.swap_s) == (9, 0.25, 0.5)
     assert result.rows == (
         RowResult(2, 5, TokenLogprobs(5, -0.5, 1, top), (TokenLogprobs(8, -2.0, 3),)),
         RowResult(0, 6),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from octavo.engine.admission import Admission, PromptDict
 from octavo.server.engine_port import ServingEngine
-from octavo.server.errors import engine_unavailable, internal_error
+from octavo.server.errors import engine_unavailable, internal_error, timed_out
 from octavo.server.lifecycle import Lifecycle
 from octavo.types.outputs import FinishReason, RequestOutput
 from octavo.types.request import Request
@@ -79,12 +79,15 @@ class Job:
         completion = sum(output.num_output_tokens for output in outputs)
         if self.discards_answer:
             completion = 0
-        cached = sum(output.num_cached_tokens for output in outputs)
+        details = {"cached_tokens": sum(output.num_cached_tokens for output in outputs)}
+        num_truncated = sum(request.num_truncated_tokens for request in self.requests)
+        if num_truncated:  # on_overflow has cut the prompt: the answer must say so
+            details["truncated_tokens"] = num_truncated
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
-            "prompt_tokens_details": {"cached_tokens": cached},
+            "prompt_tokens_details": details,
         }
 
 
@@ -113,6 +116,8 @@ def _check(output: RequestOutput) -> None:
     for sample in output.outputs:
         if sample.finish_reason == str(FinishReason.ABORT):
             raise engine_unavailable("the server aborted the request")
+        if sample.finish_reason == str(FinishReason.TIMEOUT):
+            raise timed_out()
         if sample.finish_reason == str(FinishReason.ERROR):
             logger.error("request %s failed: %s", output.request_id, output.error)
             raise internal_error()

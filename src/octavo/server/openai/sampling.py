@@ -32,7 +32,6 @@ UNSUPPORTED: dict[str, Callable[[object], bool]] = {
     "allowed_token_ids": lambda value: False,
     "audio": lambda value: False,
     "bad_words": lambda value: value == [],
-    "best_of": lambda value: value == 1,
     "cache_salt": lambda value: False,
     "chat_template": lambda value: False,
     "chat_template_kwargs": lambda value: value == {},
@@ -154,6 +153,11 @@ def _params(
             "include_stop_str_in_output",
             "ignore_eos",
             "skip_special_tokens",
+            "best_of",
+            "on_overflow",
+            "timeout_s",
+            "queue_timeout_s",
+            "ttft_timeout_s",
         )
         if (value := getattr(request, name)) is not None
     }

@@ -44,6 +44,11 @@ class GenerationRequest(BaseModel):
     ignore_eos: bool | None = None
     include_stop_str_in_output: bool | None = None
     skip_special_tokens: bool | None = None
+    best_of: Int64 | None = None
+    on_overflow: str | None = None
+    timeout_s: float | None = None
+    queue_timeout_s: float | None = None
+    ttft_timeout_s: float | None = None
     add_special_tokens: bool | None = None
 
     @property

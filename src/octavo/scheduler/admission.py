@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who starts, or comes back from the swap pool, once the running ones are served."""
+
+from __future__ import annotations
+
+from octavo.cache.block_manager import AllocStatus, BlockManager
+from octavo.scheduler.delay import DelayFactor
+from octavo.scheduler.draft import Draft
+from octavo.scheduler.policy import Policy
+from octavo.scheduler.prefix_wait import is_being_computed
+from octavo.scheduler.queues import Queues
+from octavo.scheduler.reserve import Reserve
+from octavo.scheduler.service import Service
+from octavo.types.config import SchedulerConfig
+from octavo.types.sequence import Sequence, SequenceGroup, SequenceStatus
+
+# How long a look-up is good enough to compare groups by. Comparing 64 prompts with a common
+# thousand tokens in the cache takes 2,000 digests, too much for every step; starting looks anew.
+REMEMBERED_PASSES = 8
+
+
+class Starter:
+    """Starts groups in the order of one priority function, waiting and swapped ones compared alike.
+
+    Who does not fit is passed by others that do, for a while: at most ``lookahead_window`` are
+    tried, and once ``max_overtakes`` groups have passed the first in line, nobody starts before it
+    does. So its delay is bounded by the run of so many groups.
+    """
+
+    def __init__(
+        self,
+        queues: Queues,
+        blocks: BlockManager,
+        service: Service,
+        policy: Policy,
+        delay: DelayFactor,
+        config: SchedulerConfig,
+    ) -> None:
+        self.reserve = Reserve(blocks, config.admission_reserve)
+        self.blocked: SequenceGroup | None = None  # the first in line, when it could not start
+        self._found: dict[int, tuple[int, int]] = {}  # by seniority: pass, cached tokens
+        self._num_passes = 0
+        self._seats = 0  # sequences that may still start in this plan
+        self._queues = queues
+        self._blocks = blocks
+        self._service = service
+        self._policy = policy
+        self._delay = delay
+        self._config = config
+        self._long = config.long_prefill_token_threshold or config.max_num_batched_tokens
+
+    def start_groups(self, draft: Draft, now: float) -> None:
+        """Start whom limits, budget and blocks allow."""
+        head: SequenceGroup | None = None
+        self.blocked = None
+        num_tried = 0
+        self._num_passes += 1
+        if len(self._found) > 4 * self._config.admission_window:
+            self._found.clear()
+        self._seats = self._config.max_num_seqs - self._queues.num_seats_taken()
+        if self._seats < 1 and self._queues.running:
+            self.blocked = self._queues.waiting.first or self._queues.swapped.first
+            return
+        for group in self._candidates(now):
+            if draft.budget < 1 or draft.num_partial >= self._config.max_num_partial_prefills:
+                return
+            is_long = self.is_long(group)
+            if is_long and draft.num_long >= self._config.max_long_partial_prefills:
+                continue  # no block is short: another long prompt is in the making, and will end
+            if head is not None:
+                num_tried += 1
+                too_far = num_tried > self._config.lookahead_window
+                if too_far or head.num_overtakes >= self._config.max_overtakes:
+                    return
+            num_awaiting = draft.num_awaiting
+            if not self._start(group, draft, now):
+                if draft.num_awaiting > num_awaiting:
+                    continue  # by choice, and not for long
+                self.blocked = head = head or group
+                continue
+            draft.num_long += is_long
+            group.num_overtakes = 0
+            if head is not None:
+                head.num_overtakes += 1
+
+    def is_long(self, group: SequenceGroup) -> bool:
+        """Has the group a prompt to compute that many steps are needed for?"""
+        return any(
+            seq.num_tokens - seq.num_planned > self._long
+            for seq in group.sequences
+            if not seq.is_finished
+        )
+
+    def num_uncached(self, group: SequenceGroup) -> int:
+        seqs = group.unfinished
+        return max(1, seqs[0].num_tokens - self.num_cached(group)) if seqs else 0
+
+    def num_cached(self, group: SequenceGroup) -> int:
+        seq = group.unfinished[0]
+        if seq.status is SequenceStatus.SWAPPED:
+            return seq.num_planned
+        found = self._found.get(group.seniority)
+        if found is not None and self._num_passes - found[0] < REMEMBERED_PASSES:
+            return found[1]
+        key, tokens = self._service.key(group), self._service.findable(seq)
+        num_cached = self._blocks.probe(key, tokens).num_cached_tokens
+        self._found[group.seniority] = (self._num_passes, num_cached)
+        return num_cached
+
+    def _candidates(self, now: float) -> list[SequenceGroup]:
+        """The groups to try, in order. A window bounds the cost when thousands wait."""
+        queues, policy, window = self._queues, self._policy, self._config.admission_window
+        waiting = queues.waiting.head(window)
+        swapped = queues.swapped.head(window)
+        if waiting and not self._has_passed_delay(waiting, now):
+            waiting = []
+        if policy.is_static and not swapped:
+            return waiting  # they are kept in this order
+        keys = {
+            group.seniority: policy.key(group, now, self) - policy.swapped_bonus * is_swapped
+            for groups, is_swapped in ((waiting, False), (swapped, True))
+            for group in groups
+        }
+        # The promoted are first come, first served, whatever the policy.
+        return sorted(
+            [*waiting, *swapped],
+            key=lambda group: (
+                group.rank[0],
+                group.arrival_time if group.rank[0] < 0 else keys[group.seniority],
+                group.seniority,
+            ),
+        )
+
+    def _has_passed_delay(self, waiting: list[SequenceGroup], now: float) -> bool:
+        if self._delay.factor <= 0:
+            return True
+        waited = now - min(group.arrival_time for group in waiting)
+        return self._delay.has_passed(waited, is_idle=not self._queues.running)
+
+    def _start(self, group: SequenceGroup, draft: Draft, now: float) -> bool:
+        """Start one group, whole or only its first sequence; False, with nothing changed, if not.
+
+        An engine that runs nobody keeps nothing back: whoever fits alone, starts.
+        """
+        running = self._queues.running
+        is_idle = not running
+        if not is_idle and group.num_seats > self._seats:
+            return False
+        if any(seq.status is SequenceStatus.SWAPPED for seq in group.sequences):
+            return self._swap_in(group, draft, is_idle)
+        if draft.share() < 1:
+            return False
+        leader = group.unfinished[0]
+        key, tokens = self._service.key(group), self._service.findable(leader)
+        probe = self._blocks.probe(key, tokens)
+        if self._awaits_prefix(leader, probe.num_cached_tokens):
+            draft.num_awaiting += 1
+            return False
+        if not is_idle and not self._fits(group, probe.num_cached_tokens):
+            return False
+        if not self._service.start(
+            leader, draft, num_cached=probe.num_cached_tokens, ignore_watermark=is_idle
+        ):
+            return False
+        self._seats -= group.num_seats
+        self._queues.waiting.remove(group)
+        running.add(group)
+        if group.first_scheduled_time is None:
+            group.first_scheduled_time = now
+            group.num_cached_tokens = probe.num_cached_tokens
+        return True
+
+    def _awaits_prefix(self, seq: Sequence, num_cached: int) -> bool:
+        may_share = self._blocks.prefix_caching and seq.num_scored >= seq.num_to_score
+        size = self._blocks.block_size
+        return may_share and is_being_computed(seq, num_cached, self._queues.running, size)
+
+    def _fits(self, group: SequenceGroup, num_cached: int) -> bool:
+        """Are there blocks for what the group is counted for, beside what others were promised?"""
+        needed = self.reserve.num_blocks_for(group) - num_cached // self._blocks.block_size
+        promised = self.reserve.num_promised(self._queues.running)
+        return needed + promised + self._blocks.num_watermark_blocks <= self._blocks.num_available
+
+    def _swap_in(self, group: SequenceGroup, draft: Draft, is_idle: bool) -> bool:
+        """Bring a swapped group back, with a block of growth for each sequence so that it does not
+        go out again at once. Its steps in flight must have landed: the next plan spells out the
+        last token, which is still on its way until then.
+        """
+        seqs = [seq for seq in group.sequences if seq.status is SequenceStatus.SWAPPED]
+        if group in draft.swapped_out or not all(seq.is_settled for seq in seqs):
+            return False
+        seq_ids = [seq.seq_id for seq in seqs]
+        extra = len(seqs) + self.reserve.num_promised(self._queues.running)
+        status = self._blocks.swap_in_status(seq_ids, extra_blocks=extra)
+        if not is_idle and status is not AllocStatus.OK:
+            return False
+        moves = self._blocks.swap_in(seq_ids, ignore_watermark=is_idle)
+        if moves is None:
+            return False
+        draft.swap_ins += moves.pairs
+        for seq in seqs:
+            self._service.resume(seq, moves.tables[seq.seq_id])
+            draft.swapped_in.append((seq, seq.epoch))
+        self._seats -= group.num_seats
+        self._queues.swapped.remove(group)
+        self._queues.running.add(group)
+        if not self._service.serve(group, draft):
+            draft.is_short = True
+        return True

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes into the next step, in which order."""
+
+from __future__ import annotations
+
+from octavo.cache.block_manager import BlockManager
+from octavo.scheduler.admission import Starter
+from octavo.scheduler.draft import Draft
+from octavo.scheduler.pace import Pace
+from octavo.scheduler.policy import Policy
+from octavo.scheduler.preemption import Preemptor
+from octavo.scheduler.queues import Queues
+from octavo.scheduler.rows import Rows
+from octavo.scheduler.service import Service
+from octavo.scheduler.siblings import Siblings
+from octavo.scheduler.urgency import Urgency
+from octavo.types.config import SchedulerConfig
+from octavo.types.sequence import SequenceGroup
+
+
+class Planner:
+    """Running groups first, the first in rank first; then samples that branch off, groups that
+    start or come back, and last, what is left of the step for prompts whose share was cut."""
+
+    def __init__(
+        self,
+        queues: Queues,
+        blocks: BlockManager,
+        rows: Rows,
+        *,
+        policy: Policy,
+        pace: Pace,
+        config: SchedulerConfig,
+    ) -> None:
+        self.service = Service(blocks, rows)
+        self.siblings = Siblings(blocks, rows, self.service)
+        self.preemptor = Preemptor(
+            queues,
+            blocks,
+            rows,
+            pace.costs,
+            mode=config.preemption_mode,
+            max_preemptions=config.max_preemptions,
+        )
+        self.starter = Starter(queues, blocks, self.service, policy, pace.delay, config)
+        self.to_preempt: list[SequenceGroup] = []  # in the next plan, whether it must be or not
+        self._urgency = Urgency(queues, self.preemptor)
+        self._queues = queues
+        self._blocks = blocks
+        self._pace = pace
+        self._config = config
+
+    def draft(self, step_id: int, now: float, *, num_inflight: int) -> Draft:
+        """The next step. Without work and transfers when nothing can go on before a step lands."""
+        draft = Draft(step_id, self._config.max_num_batched_tokens)
+        self._fill(draft, now, num_inflight)
+        while not (draft.work or draft.swap_outs or num_inflight) and self._free_more(draft):
+            self._fill(draft, now, num_inflight)
+        return draft
+
+    def _share_out(self, draft: Draft, now: float) -> None:
+        """Set aside a token for each running sequence that decodes; prompts get of the rest what
+        the latency targets allow."""
+        num_decodes = num_context = 0
+        draft.num_sharers = draft.num_partial = draft.num_long = 0
+        for group in self._queues.running:
+            for seq in group.sequences:
+                if seq.row is None:
+                    continue
+                lag = len(seq.token_ids) + seq.num_inflight_samples - seq.num_planned
+                if lag == 1:
+                    num_decodes += 1
+                    num_context += seq.num_planned
+                elif lag > 1:
+                    draft.num_sharers += 1
+                    draft.num_long += self.starter.is_long(group)
+        limit = self._pace.prefill_limit(num_context, self._queues.waiting, now)
+        draft.prefill_left = max(0, min(limit, draft.budget - num_decodes))
+        if self.starter.blocked is None:  # else whoever waits could not use a share
+            room = max(0, self._config.max_num_partial_prefills - draft.num_sharers)
+            draft.num_sharers += min(room, len(self._queues.waiting))
+
+    def _fill(self, draft: Draft, now: float, num_inflight: int) -> None:
+        for group in self.to_preempt:
+            if group in self._queues.running:
+                self.preemptor.preempt(group, draft)
+        self.to_preempt.clear()
+        if self.starter.blocked is not None and self._config.priority_preemption:
+            self._urgency.make_way(self.starter.blocked, draft, num_inflight)
+        draft.is_short = False
+        self._share_out(draft, now)
+        self._serve_running(draft)
+        if not draft.is_short:
+            self._branch_off(draft)
+        if not draft.is_short:  # else memory is short, and admitting would only thrash
+            self.starter.start_groups(draft, now)
+        if draft.cut_short and draft.prefill_left > 0:
+            self.service.top_up(draft)
+
+    def _serve_running(self, draft: Draft) -> None:
+        """Give running groups their tokens, the first in rank first.
+
+        Victims come from behind the group that is served, so a victim never has work in this plan.
+        The loop ends: each turn serves a group, gives it up for this step, or takes a sequence's
+        row away.
+        """
+        idx = 0
+        running = self._queues.running
+        while idx < len(running) and draft.budget > 0:
+            group = running[idx]
+            if self.service.serve(group, draft):
+                idx += 1
+                continue
+            draft.is_short = True
+            # When blocks in limbo are enough, preempting would free nothing sooner.
+            if self._memory_arrives(group, draft):
+                idx += 1
+            elif not self.preemptor.make_room(group, idx, draft):
+                idx += 1
+
+    def _branch_off(self, draft: Draft) -> None:
+        for group in self._queues.running:
+            if len(group.sequences) > 1 and not draft.is_short:
+                self.siblings.branch_off(group, draft)
+
+    def _memory_arrives(self, group: SequenceGroup, draft: Draft) -> bool:
+        """Will the blocks in limbo be enough for the group's next tokens?"""
+        chunk = max(1, draft.share())
+        seqs = [seq for seq in group.sequences if seq.row is not None] or group.unfinished[:1]
+        return all(
+            self._blocks.arriving_covers(
+                seq.seq_id,
+                min(seq.num_expected, seq.num_planned + chunk),
+                write_from=seq.num_planned,
+            )
+            for seq in seqs
+            if seq.step_id != draft.step_id
+        )
+
+    def _free_more(self, draft: Draft) -> bool:
+        """Blocks are short and nobody can go on: give up what is held for later. False: nothing is.
+
+        Swapped groups may hold device blocks that they shared with sequences which have ended:
+        these can be moved out after them, or else the last in rank drops all it has. Pinned
+        prefixes are only there to save time, so they go too, before a request would have to.
+        """
+        if not draft.is_short and self.starter.blocked is None:
+            return False
+        last = self._queues.swapped.last
+        if last is None:
+            had_pins = self._blocks.usage().num_pinned > 0
+            if had_pins:
+                self._blocks.reset_prefix_cache()
+            return had_pins
+        moves = self._blocks.plan_swap_out(())
+        if moves is not None and moves.pairs:
+            draft.swap_outs += moves.pairs
+        else:
+            self.preemptor.drop_swapped(last)
+        return True

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who starts first among those who wait. Adding a policy is adding a class to ``POLICIES``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from octavo.types.request import ServiceClass
+from octavo.types.sequence import SequenceGroup
+
+PROMOTED_BAND = -1.0  # waited too long: ahead of every class
+
+BANDS = {
+    ServiceClass.INTERACTIVE: 0.0,
+    ServiceClass.STANDARD: 1.0,
+    ServiceClass.BATCH: 2.0,
+}
+
+
+class View(Protocol):
+    """What a policy may ask beside the group itself."""
+
+    def num_uncached(self, group: SequenceGroup) -> int:
+        """Tokens that must be computed before the group samples its next: known tokens less those
+        in the cache or the swap pool. Costs a look-up of the prompt."""
+
+    def num_cached(self, group: SequenceGroup) -> int:
+        """Tokens that need not be computed."""
+
+
+class Policy(Protocol):
+    """A smaller key starts sooner. Ties go to the senior group.
+
+    is_static     the key never changes: waiting groups are kept in its order
+    swapped_bonus how much the key of a swapped group is lowered, because its work is done already;
+                  0 where the key sees that by itself
+    """
+
+    is_static: bool
+    swapped_bonus: float
+
+    def key(self, group: SequenceGroup, now: float, view: View) -> float: ...
+
+    def added(self, group: SequenceGroup) -> None:
+        """A new group waits."""
+
+    def served(self, group: SequenceGroup, num_prompt_tokens: int, num_samples: int) -> None:
+        """A step has computed this much for the group."""
+
+    def ended(self, group: SequenceGroup) -> None:
+        """The group has finished."""
+
+
+class _Base:
+    is_static = False
+    swapped_bonus = 0.0
+
+    def added(self, group: SequenceGroup) -> None:
+        pass
+
+    def served(self, group: SequenceGroup, num_prompt_tokens: int, num_samples: int) -> None:
+        pass
+
+    def ended(self, group: SequenceGroup) -> None:
+        pass
+
+
+class FirstComeFirstServed(_Base):
+    """By arrival."""
+
+    is_static = True
+
+    def __init__(self, swapped_bonus_s: float) -> None:
+        self.swapped_bonus = swapped_bonus_s
+
+    def key(self, group: SequenceGroup, now: float, view: View) -> float:
+        return group.arrival_time
+
+
+class RequestPriority(_Base):
+    """By the caller's number, the lower the sooner; a swapped group goes before its equals."""
+
+    is_static = True
+    swapped_bonus = 0.5  # priorities are whole numbers
+
+    def key(self, group: SequenceGroup, now: float, view: View) -> float:
+        return float(group.request.priority)
+
+
+class ShortestJobFirst(_Base):
+    """By the tokens that must be computed before the next sample."""
+
+    def key(self, group: SequenceGroup, now: float, view: View) -> float:
+        return float(view.num_uncached(group))
+
+
+class HighestResponseRatio(_Base):
+    """By (waiting + work) / work: short jobs first, and any job in the end.
+
+    Work is in tokens and waiting in seconds, so a rate turns one into the other: what matters is
+    only that a job which needs twice the work reaches the same ratio after twice the time.
+    """
+
+    TOKENS_PER_S = 1000.0
+
+    def key(self, group: SequenceGroup, now: float, view: View) -> float:
+        work_s = max(1, view.num_uncached(group)) / self.TOKENS_PER_S
+        return -(now - group.arrival_time + work_s) / work_s
+
+
+class LongestPrefixMatch(_Base):
+    """By the tokens found in the cache, the most first: they are still there now."""
+
+    def key(self, group: SequenceGroup, now: float, view: View) -> float:
+        return -float(view.num_cached(group))
+
+
+class FairShare(_Base):
+    """By what the group's user has been given so far: a virtual token counter (Sheng et al., 2024).
+
+    A sampled token counts twice a prompt token, as it costs about that. Who comes back from being
+    idle is lifted to the least counter of those who are not, so nobody saves up service; and any
+    two users with work waiting are kept within one request of each other.
+    """
+
+    SAMPLE_WEIGHT = 2.0
+
+    def __init__(self) -> None:
+        self._counters: dict[str, float] = {}
+        self._num_groups: dict[str, int] = {}  # of users with work; nobody else is in it
+        self._floor = 0.0  # the counter of whoever became idle last
+
+    def key(self, group: SequenceGroup, now: float, view: View) -> float:
+        return self._counters[group.request.user]
+
+    def added(self, group: SequenceGroup) -> None:
+        user = group.request.user
+        if user not in self._num_groups:
+            busy = [self._counters[other] for other in self._num_groups]
+            floor = min(busy, default=self._floor)
+            self._counters[user] = max(self._counters.get(user, 0.0), floor)
+        self._num_groups[user] = self._num_groups.get(user, 0) + 1
+
+    def served(self, group: SequenceGroup, num_prompt_tokens: int, num_samples: int) -> None:
+        self._counters[group.request.user] += num_prompt_tokens + self.SAMPLE_WEIGHT * num_samples
+
+    def ended(self, group: SequenceGroup) -> None:
+        user = group.request.user
+        self._num_groups[user] -= 1
+        if self._num_groups[user] == 0:
+            del self._num_groups[user]
+            self._floor = max(self._floor, self._counters[user])
+            if not self._num_groups:  # a new busy time: everybody starts level
+                self._counters.clear()
+                self._floor = 0.0
+
+
+POLICIES: dict[str, Callable[[float], Policy]] = {
+    "fcfs": FirstComeFirstServed,
+    "priority": lambda bonus_s: RequestPriority(),
+    "sjf": lambda bonus_s: ShortestJobFirst(),
+    "hrrn": lambda bonus_s: HighestResponseRatio(),
+    "lpm": lambda bonus_s: LongestPrefixMatch(),
+    "fair": lambda bonus_s: FairShare(),
+}
+
+
+def make_policy(name: str, *, swapped_bonus_s: float) -> Policy:
+    return POLICIES[name](swapped_bonus_s)
+
+
+def band(group: SequenceGroup) -> float:
+    return BANDS[group.request.service_class]

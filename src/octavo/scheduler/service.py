@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the work of one group into a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from octavo.cache.block_manager import BlockManager
+from octavo.cache.cache_key import CacheKey
+from octavo.scheduler.draft import Draft
+from octavo.scheduler.rows import Rows
+from octavo.types.errors import CorruptState
+from octavo.types.sequence import Sequence, SequenceGroup, SequenceStatus
+from octavo.types.step import BlockCopy, RowWork
+
+SPELT_OUT = 2**62  # as ``num_given``: every token of this row comes from the control plane
+
+
+class Service:
+    """Prefill, chunked prefill, recompute after preemption, resumption after a swap and decode are
+    one case: a sequence lags by some tokens, and a step computes some of them.
+
+    Everything is all or nothing for one sequence, and nothing for the others of its group depends
+    on it: a group may be served in part.
+    """
+
+    def __init__(self, blocks: BlockManager, rows: Rows) -> None:
+        self._blocks = blocks
+        self._rows = rows
+        self._block_size = blocks.block_size
+
+    def serve(self, group: SequenceGroup, draft: Draft) -> bool:
+        """Plan the next tokens of a running group's open sequences, as far as the budget goes.
+
+        False when blocks lack. What was planned before that stays planned, and a second call goes
+        on where the first one stopped. A group that has lost all its open sequences to their ends
+        gets another one open.
+        """
+        is_open = False
+        for seq in group.sequences:
+            if seq.row is None:
+                continue
+            is_open = True
+            if seq.step_id == draft.step_id:
+                continue
+            start = seq.num_planned
+            known = len(seq.token_ids) + seq.num_inflight_samples
+            lag = known - start
+            # The token that ends a sequence by length is never computed, only sampled.
+            if lag == 0 or known >= seq.num_tokens_max:
+                continue
+            num_tokens = min(draft.budget, 1) if lag == 1 else min(lag, draft.share())
+            if lag > 1 and draft.num_sharers > 0:
+                draft.num_sharers -= 1
+            if num_tokens == 0:
+                draft.num_partial += lag > 1
+            elif not self._work(seq, num_tokens, draft):
+                return False
+        return is_open or draft.share() < 1 or self._reopen(group, draft)
+
+    def _reopen(self, group: SequenceGroup, draft: Draft) -> bool:
+        seq = group.unfinished[0]
+        probe = self._blocks.probe(self.key(group), self.findable(seq), ignore_watermark=True)
+        return self.start(seq, draft, num_cached=probe.num_cached_tokens, ignore_watermark=True)
+
+    def start(
+        self, seq: Sequence, draft: Draft, *, num_cached: int, ignore_watermark: bool = False
+    ) -> bool:
+        """Give a sequence without row and blocks both, and its first tokens. False if it must wait.
+
+        ``num_cached`` is what a probe has found of it: work begins after that.
+        """
+        lag = seq.num_tokens - num_cached
+        num_tokens = min(lag, draft.share()) if lag > 1 else min(draft.budget, 1)
+        if num_tokens < 1 or not self._rows.num_free:
+            return False
+        admission = self._blocks.admit(
+            seq.seq_id,
+            self.key(seq.group),
+            self.findable(seq),
+            num_tokens=num_cached + num_tokens,
+            ignore_watermark=ignore_watermark,
+        )
+        if admission is None:
+            return False
+        # When blocks are scarce it may be more or less than the probe found; one token is computed.
+        cached = admission.num_cached_tokens
+        end = max(num_cached + num_tokens, cached + 1)
+        blocks = admission.blocks
+        if end > len(blocks) * self._block_size:
+            growth = self._blocks.grow(seq.seq_id, end, write_from=cached)
+            if growth is None:
+                self._blocks.free(seq.seq_id)
+                return False
+            blocks += growth.new_blocks
+        if lag > 1 and draft.num_sharers > 0:
+            draft.num_sharers -= 1
+        draft.copies += admission.copies
+        self.open(seq, cached, blocks, num_computed=cached)
+        seq.num_owned = len(blocks) * self._block_size
+        self.add_work(seq, end - cached, (), (), draft)
+        return True
+
+    def resume(self, seq: Sequence, blocks: tuple[int, ...]) -> None:
+        """A swapped sequence is back on the device: it goes on where it stopped.
+
+        The worker has forgotten the token it sampled last, so the next plan spells it out.
+        """
+        self.open(seq, seq.num_planned, blocks, num_computed=seq.num_computed)
+
+    def top_up(self, draft: Draft) -> None:
+        """Give what is left of the step to prompts whose share was smaller than their need."""
+        for idx in draft.cut_short:
+            seq, _ = draft.workers[idx]
+            extra = min(draft.budget, draft.prefill_left, seq.num_tokens - seq.num_planned)
+            if extra < 1:
+                continue
+            work = draft.work[idx]
+            end = work.start + work.num_tokens + extra
+            new_blocks = self._extend(seq, end, seq.num_planned, draft.copies)
+            if new_blocks is None:
+                return
+            samples = end == seq.num_tokens
+            draft.work[idx] = replace(
+                work,
+                num_tokens=work.num_tokens + extra,
+                token_ids=tuple(seq.token_ids[work.start : end]),
+                new_blocks=work.new_blocks + new_blocks[0],
+                replaced=work.replaced + new_blocks[1],
+                samples=samples,
+                targets=tuple(seq.token_ids[work.start + 1 : end + 1]) if work.targets else (),
+            )
+            self._account(seq, extra, end, draft)
+            if samples:
+                self._sampled(seq, end, draft)
+                draft.num_partial -= 1
+
+    def key(self, group: SequenceGroup) -> CacheKey:
+        return CacheKey(salt=group.request.cache_salt)
+
+    def findable(self, seq: Sequence) -> list[int]:
+        """The tokens that may be taken from the cache. A prompt that is being scored needs its
+        logits: all but what is scored already must be computed."""
+        if seq.num_scored < seq.num_to_score:
+            return seq.token_ids[: seq.num_scored]
+        return seq.token_ids
+
+    def open(
+        self, seq: Sequence, num_planned: int, blocks: tuple[int, ...], *, num_computed: int
+    ) -> None:
+        """A row for a sequence whose first ``num_planned`` tokens are in ``blocks``, or will be
+        when this plan's work begins."""
+        seq.transition(SequenceStatus.RUNNING)
+        self._rows.open(seq, num_planned, blocks)
+        seq.num_planned = num_planned
+        seq.num_computed = num_computed
+        seq.num_given = SPELT_OUT if seq.is_steered else seq.num_tokens
+        seq.num_owned = 0
+
+    def _work(self, seq: Sequence, num_tokens: int, draft: Draft) -> bool:
+        """Add a sequence's next tokens. False, with nothing changed, when blocks lack."""
+        start = seq.num_planned
+        changes = self._extend(seq, start + num_tokens, start, draft.copies)
+        if changes is None:
+            return False
+        self.add_work(seq, num_tokens, changes[0], changes[1], draft)
+        return True
+
+    def _extend(
+        self, seq: Sequence, end: int, start: int, copies: list[BlockCopy]
+    ) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]] | None:
+        """Make positions [start, end) writable; the blocks appended and replaced.
+
+        Once a slot may be written, all slots of its block may, until the table is forked or moved.
+        So 31 of 32 decodes ask nobody.
+        """
+        if end <= seq.num_owned:
+            return (), ()
+        growth = self._blocks.grow(seq.seq_id, end, write_from=start)
+        if growth is None:
+            return None
+        copies += growth.copies
+        seq.num_owned = -(-end // self._block_size) * self._block_size
+        return growth.new_blocks, growth.replaced
+
+    def add_work(
+        self,
+        seq: Sequence,
+        num_tokens: int,
+        new_blocks: tuple[int, ...],
+        replaced: tuple[tuple[int, int], ...],
+        draft: Draft,
+    ) -> None:
+        """Plan a sequence's next tokens, for which it has the blocks."""
+        start = seq.num_planned
+        end = start + num_tokens
+        row = seq.row
+        if row is None:
+            raise CorruptState(f"sequence {seq.seq_id} is running without a row")
+        known = len(seq.token_ids) + seq.num_inflight_samples
+        samples = end == known
+        seq.num_before = start
+        seq.step_id = draft.step_id
+        draft.workers.append((seq, seq.epoch))
+        if start >= seq.num_given:  # a decode: the row has sampled this token itself
+            draft.work.append(RowWork(row, start, num_tokens, (), new_blocks, True, (), replaced))
+            seq.num_planned = end
+            seq.num_inflight_samples += 1
+            draft.budget -= 1
+            draft.num_context_tokens += end
+            return
+        token_ids = tuple(seq.token_ids[start:end])
+        targets: tuple[int, ...] = ()
+        if seq.num_scored < seq.num_to_score:  # then nothing is sampled yet: all is prompt
+            targets = tuple(seq.token_ids[start + 1 : end + 1])
+        draft.work.append(
+            RowWork(row, start, num_tokens, token_ids, new_blocks, samples, targets, replaced)
+        )
+        lag = known - start
+        if not samples:
+            draft.num_partial += 1
+            draft.cut_short.append(len(draft.work) - 1)
+        if lag > 1:
+            self._account(seq, num_tokens, end, draft)
+        else:
+            seq.num_planned = end
+            draft.budget -= 1
+        draft.num_context_tokens += end
+        if samples:
+            self._sampled(seq, end, draft)
+
+    def _account(self, seq: Sequence, num_tokens: int, end: int, draft: Draft) -> None:
+        seq.num_planned = end
+        draft.budget -= num_tokens
+        draft.prefill_left -= num_tokens
+        draft.num_prefill_tokens += num_tokens
+
+    def _sampled(self, seq: Sequence, end: int, draft: Draft) -> None:
+        if seq.is_steered:
+            return
+        seq.num_inflight_samples += 1
+        if end == seq.num_prompt and len(seq.group.sequences) > 1:
+            self._split(seq, end, draft)
+
+    def _split(self, leader: Sequence, end: int, draft: Draft) -> None:
+        """The prompt ends in this plan: the samples that have nothing of their own yet part from it
+        here. They take references to its blocks and sample from its logits; nothing is computed
+        twice and no block is copied before two of them write to it."""
+        if leader.row is None:
+            raise CorruptState(f"sequence {leader.seq_id} is running without a row")
+        for seq in leader.group.sequences:
+            parts = seq.row is None and not seq.is_finished and seq.num_tokens == end
+            if not parts or not self._rows.num_free:
+                continue
+            table = self._blocks.fork(leader.seq_id, seq.seq_id)
+            leader.num_owned = 0
+            self.open(seq, end, table, num_computed=leader.num_computed)
+            seq.num_before = leader.num_before
+            seq.step_id = draft.step_id
+            seq.num_inflight_samples = 1
+            if seq.row is None:
+                raise CorruptState(f"sequence {seq.seq_id} was opened without a row")
+            draft.work.append(RowWork(seq.row, end, 0, (), (), True, (), (), logits_of=leader.row))
+            draft.workers.append((seq, seq.epoch))

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the strict worker of ``echo.py`` is made of: its rule, its memory, its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from octavo.types.step import RowSampling
+
+VOCAB_SIZE = 259
+Rule = Callable[[Sequence[int], RowSampling], int]
+Slot = tuple[int, int]  # (hash of the tokens up to here, token)
+POISON: Slot = (-1, 0)  # what a step that failed may have left
+
+
+class PlanError(AssertionError):
+    """A plan broke the contract of ``octavo.types.step``."""
+
+
+def want(condition: bool, message: str) -> None:
+    if not condition:
+        raise PlanError(message)
+
+
+def checksum_rule(tokens: Sequence[int], sampling: RowSampling) -> int:
+    """A byte that depends on every token before it, their order, and the seed unless greedy."""
+    total = len(tokens)
+    for position, token_id in enumerate(tokens):
+        total += (position + 1) * (token_id + 7)
+    if sampling.temperature > 0:
+        total += (sampling.seed + sampling.sample_idx) * (2 * len(tokens) + 1)
+    return total % 256
+
+
+def expected_tokens(
+    prompt: Sequence[int],
+    num_tokens: int,
+    sampling: RowSampling | None = None,
+    rule: Rule = checksum_rule,
+) -> list[int]:
+    """What an ``EchoExecutor`` with this rule answers to a prompt, had it run alone."""
+    sampling = sampling or RowSampling()
+    tokens = list(prompt)
+    for _ in range(num_tokens):
+        tokens.append(unbanned(rule(tokens, sampling), len(tokens), sampling))
+    return tokens[len(prompt) :]
+
+
+def unbanned(token_id: int, position: int, sampling: RowSampling) -> int:
+    while position < sampling.banned_until and token_id in sampling.banned_ids:
+        token_id = (token_id + 1) % VOCAB_SIZE
+    return token_id
+
+
+class Memory:
+    """The contents of blocks, on the device or in the swap tier; None: never written."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.blocks: list[list[Slot | None]] = [[None] * block_size for _ in range(num_blocks)]
+        self.busy_until: dict[int, int] = {}  # by block given up: the last step that touches it
+
+    def spoil(self, block_id: int) -> None:
+        self.blocks[block_id] = [POISON] * len(self.blocks[block_id])
+
+    def use(self, block_ids: Iterable[int], step_id: int) -> None:
+        for block_id in block_ids:
+            self.busy_until[block_id] = max(step_id, self.busy_until.get(block_id, 0))
+
+
+@dataclass
+class Row:
+    """``slots`` and ``tokens`` are the history: what the table must hold, and what it says."""
+
+    sampling: RowSampling
+    blocks: list[int]
+    num_computed: int
+    slots: list[Slot] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    last_sample: int | None = None
+    last_step_id: int = 0
+    has_failed: bool = False
+    is_unread: bool = False  # opened over tokens that are not read back yet
+
+    def extend(self, token_ids: Iterable[int]) -> list[Slot]:
+        past = self.slots[-1][0] if self.slots else 0
+        new: list[Slot] = []
+        for token_id in token_ids:
+            past = hash((past, token_id))
+            new.append((past, token_id))
+            self.tokens.append(token_id)
+        self.slots += new
+        return new

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who starts, in which order, and who has to wait for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from octavo.types.sequence import SequenceGroup
+from schedkit import Rig
+
+
+def started(rig: Rig, *groups: SequenceGroup) -> list[int]:
+    """Indices of those that have ever run."""
+    return [idx for idx, group in enumerate(groups) if group.first_scheduled_time is not None]
+
+
+def test_short_prompts_do_not_wait_behind_a_long_one() -> None:
+    """4,000 tokens and sixteen times 10 arrive together; a step computes 512."""
+    rig = Rig(num_blocks=600, num_rows=32, max_num_batched_tokens=512, max_num_seqs=32)
+    long = rig.add(4000)
+    short = [rig.add(10, max_tokens=2) for _ in range(16)]
+    rig.step()
+    assert all(group.num_outputs == 1 for group in short)
+    assert long.sequences[0].num_computed == 512 - 160  # nothing of the step is wasted
+    rig.drain()
+
+
+def test_and_a_second_long_one_waits_for_the_first() -> None:
+    rig = Rig(num_blocks=100, max_num_batched_tokens=32, max_long_partial_prefills=1)
+    groups = [rig.add(100), rig.add(100), rig.add(3)]
+    rig.step()
+    assert started(rig, *groups) == [0, 2]
+    rig.drain()
+
+
+def test_who_fits_may_pass_who_does_not_and_not_for_ever() -> None:
+    rig = Rig(num_blocks=8, max_num_seqs=4, max_overtakes=3, prefix_caching=False)
+    first = rig.add(20, max_tokens=30)  # three blocks, seven in the end
+    rig.step()
+    big = rig.add(50)  # seven blocks
+    small = [rig.add(4, max_tokens=2) for _ in range(6)]
+    for _ in range(8):
+        rig.step()
+    assert started(rig, big, *small) == [1, 2, 3]
+    assert big.num_overtakes == 3
+    while not first.is_finished:
+        rig.step()
+    rig.step()
+    assert started(rig, big) == [0]
+    rig.drain()
+
+
+def test_a_prefix_is_not_computed_twice() -> None:
+    rig = Rig()
+    prompt = list(range(100, 145))
+    rig.add(prompt, max_tokens=2)
+    rig.drain()
+    second = rig.add([*prompt[:35], 7, 8], max_tokens=2)
+    plan = rig.step()
+    # Four full blocks are shared, three tokens of the fifth are copied, the last two computed.
+    assert (plan.work[0].start, plan.num_tokens) == (35, 2)
+    assert [copy.num_tokens for copy in plan.copies] == [3]
+    assert second.num_cached_tokens == 35
+
+
+def test_nor_by_requests_that_arrive_together() -> None:
+    rig = Rig(max_num_batched_tokens=64)
+    prompt = list(range(100))
+    groups = [rig.add([*prompt, 200 + idx], max_tokens=3) for idx in range(4)]
+    num_tokens = 0
+    while not all(group.num_outputs for group in groups):
+        num_tokens += rig.step().num_tokens
+    assert num_tokens <= 101 + 3 * (101 - 96) + 8  # twelve blocks are shared; some decode
+    rig.drain()
+
+
+def test_but_a_short_common_beginning_is_not_waited_for() -> None:
+    rig = Rig(max_num_batched_tokens=64)
+    groups = [rig.add([1] * 8 + [200 + idx] * 20, max_tokens=3) for idx in range(2)]
+    rig.step()
+    assert all(group.num_outputs for group in groups)
+
+
+def test_pinned_prefixes_go_before_a_request_would() -> None:
+    rig = Rig(num_blocks=8)
+    prompt = list(range(33))
+    rig.add(prompt, max_tokens=1)
+    rig.drain()
+    assert rig.blocks.pin(rig.scheduler._planner.service.key(rig.add(1)), prompt) == 32
+    rig.drain()
+    assert rig.blocks.usage().num_pinned == 4
+    large = rig.add(50, max_tokens=3)
+    rig.drain()
+    assert large.is_finished
+    assert rig.blocks.usage().num_pinned == 0
+
+
+def test_a_scored_prompt_is_computed_whole() -> None:
+    rig = Rig()
+    prompt = list(range(37))
+    rig.add(prompt, max_tokens=2)
+    rig.drain()
+    rig.add(prompt, max_tokens=2, prompt_logprobs=0)
+    assert rig.step().work[0].targets == tuple(prompt[1:])
+
+
+@pytest.mark.parametrize("policy", ["sjf", "priority", "lpm"])
+def test_whoever_has_waited_too_long_starts_next(policy: str) -> None:
+    """Against an endless stream of requests that the policy prefers."""
+    rig = Rig(scheduling_policy=policy, max_num_seqs=1, max_queue_wait_s=5.0)
+    rig.add([7] * 9, max_tokens=1)
+    rig.drain()
+    unloved = rig.add(30, max_tokens=1, priority=1)
+    while unloved.first_scheduled_time is None:
+        rig.add([7] * 9, max_tokens=1)
+        rig.now += 0.5
+        rig.step()
+    assert unloved.first_scheduled_time <= 5.0 + 2 * 0.5
+    assert rig.scheduler.num_promotions >= 1
+
+
+def test_without_promotion_the_stream_would_go_first_for_ever() -> None:
+    rig = Rig(scheduling_policy="sjf", max_num_seqs=1, max_queue_wait_s=0)
+    unloved = rig.add(30, max_tokens=1)
+    for _ in range(100):
+        rig.add(9, max_tokens=1)
+        rig.now += 0.5
+        rig.step()
+    assert unloved.first_scheduled_time is None
+
+
+class TestReserve:
+    def run(self, mode: str) -> tuple[int, int]:
+        """Preemptions, and steps to the end, of equal requests that all grow."""
+        rig = Rig(
+            num_blocks=16, prefix_caching=False, admission_reserve=mode, preemption_mode="recompute"
+        )
+        for _ in range(12):
+            rig.add(8, max_tokens=33)
+        rig.drain()
+        return rig.scheduler.num_preemptions, rig.num_steps
+
+    def test_full_never_preempts_and_prompt_does(self) -> None:
+        assert self.run("full")[0] == 0
+        assert self.run("prompt")[0] > 0
+
+    def test_expected_learns_to_preempt_less(self) -> None:
+        assert self.run("expected")[0] < self.run("prompt")[0]
+
+    def test_a_prompt_in_the_making_keeps_its_blocks(self) -> None:
+        rig = Rig(num_blocks=6, max_num_batched_tokens=8, prefix_caching=False)
+        rig.add(33, max_tokens=1)  # five blocks, one at a time
+        rig.step()
+        other = rig.add(15, max_tokens=1)  # two
+        rig.step()
+        assert other.first_scheduled_time is None
+        rig.drain()
+        assert rig.scheduler.num_preemptions == 0
+
+
+class TestDelay:
+    def rig(self, factor: float | str) -> Rig:
+        rig = Rig(scheduler_delay_factor=factor)
+        rig.add(4, max_tokens=60)
+        rig.step()
+        rig.scheduler.pace.delay.last_prefill_s = 0.5
+        return rig
+
+    @pytest.mark.parametrize(("factor", "wait_s"), [(1.0, 0.5), (3.0, 1.5)])
+    def test_new_prompts_gather(self, factor: float, wait_s: float) -> None:
+        rig = self.rig(factor)
+        group = rig.add(4)
+        rig.now = wait_s
+        rig.step()
+        assert group.first_scheduled_time is None
+        rig.now = wait_s + 0.01
+        rig.step()
+        assert group.first_scheduled_time == rig.now
+
+    def test_an_idle_engine_does_not_wait(self) -> None:
+        rig = Rig(scheduler_delay_factor=100.0)
+        rig.scheduler.pace.delay.last_prefill_s = 10.0
+        group = rig.add(4)
+        rig.step()
+        assert group.first_scheduled_time == 0.0
+
+
+class TestTimeouts:
+    def test_each_limit_counts_until_it_is_met(self) -> None:
+        rig = Rig(max_num_seqs=1)
+        runs = rig.add(4, queue_timeout_s=1.0, ttft_timeout_s=2.0, timeout_s=3.0, max_tokens=50)
+        waits = rig.add(4, queue_timeout_s=1.0)
+        late = rig.add(4, ttft_timeout_s=2.0)
+        rig.step()
+        assert rig.scheduler.expire(0.9) == []
+        assert rig.scheduler.expire(1.0) == [waits]
+        assert rig.scheduler.expire(2.5) == [late]
+        assert rig.scheduler.expire(3.0) == [runs]
+        assert rig.scheduler.expire(9.0) == []
+        assert len(rig.scheduler._deadlines) == 0
+        named = [group.timed_out_by for group in (waits, late, runs)]
+        assert named == ["queue_timeout_s", "ttft_timeout_s", "timeout_s"]
+
+    def test_limits_of_ended_requests_do_not_pile_up(self) -> None:
+        rig = Rig()
+        for _ in range(1000):
+            rig.add(1, timeout_s=1000.0, max_tokens=1)
+            rig.step()
+        assert len(rig.scheduler._deadlines) <= 64

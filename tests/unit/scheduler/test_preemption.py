@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who is preempted, how, and that nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from echo import expected_tokens
+from octavo.types.errors import StepFailed
+from octavo.types.outputs import FinishReason
+from octavo.types.request import ServiceClass
+from octavo.types.sequence import SequenceGroup, SequenceStatus
+from schedkit import Rig
+
+
+def statuses(*groups: SequenceGroup) -> list[str]:
+    return [group.sequences[0].status.value for group in groups]
+
+
+def assert_answers(*groups: SequenceGroup) -> None:
+    for group in groups:
+        for seq in group.sequences:
+            num_tokens = seq.num_tokens_max - seq.num_prompt
+            prompt = seq.token_ids[: seq.num_prompt]
+            assert seq.output_token_ids == expected_tokens(prompt, num_tokens, seq.sampling)
+
+
+def full_rig(**config: object) -> tuple[Rig, list[SequenceGroup]]:
+    """Three blocks, each the only one of its group; the first group is about to need another."""
+    rig = Rig(num_blocks=3, prefix_caching=False, **config)
+    groups = [rig.add(8, max_tokens=9), rig.add(6, max_tokens=9), rig.add(1, max_tokens=9)]
+    rig.step()
+    return rig, groups
+
+
+def test_a_swapped_group_goes_on_where_it_stopped() -> None:
+    rig, (old, young, least) = full_rig(preemption_mode="swap", num_swap_blocks=4)
+    plan = rig.step()
+    assert statuses(old, young, least) == ["running", "running", "swapped"]
+    assert len(plan.swap_outs) == 1
+    assert list(rig.scheduler.swapped) == [least]
+    num_known = least.sequences[0].num_tokens
+    resumed = None
+    while resumed is None:
+        plan = rig.step()
+        resumed = plan if least.sequences[0].row is not None else None
+    opened = next(item for item in resumed.opened if item.row == least.sequences[0].row)
+    assert opened.num_computed == num_known - 1
+    work = next(work for work in resumed.work if work.row == opened.row)
+    assert (work.start, work.num_tokens, len(work.token_ids)) == (num_known - 1, 1, 1)
+    rig.drain()
+    assert_answers(old, young, least)
+    assert rig.scheduler.preemptions.num_swaps > 0
+
+
+def test_a_full_swap_pool_means_recompute() -> None:
+    rig, groups = full_rig(preemption_mode="swap", num_swap_blocks=1)
+    rig.drain()
+    assert_answers(*groups)
+    counts = rig.scheduler.preemptions
+    assert counts.num_swaps > 0
+    assert counts.num_swap_fallbacks == counts.num_recomputes > 0
+
+
+@pytest.mark.parametrize(("num_samples", "status"), [(1, "preempted"), (2, "swapped")])
+def test_legacy_swaps_several_sequences_and_recomputes_one(num_samples: int, status: str) -> None:
+    rig = Rig(num_swap_blocks=8, preemption_mode="legacy")
+    group = rig.add(9, num_samples=num_samples)
+    rig.step()
+    rig.scheduler.force_preempt(group)
+    rig.scheduler.plan(0.0)
+    assert group.num_preemptions == 1
+    seen = rig.scheduler.preemptions
+    assert (seen.num_swaps, seen.num_recomputes) == ((0, 1) if status == "preempted" else (1, 0))
+
+
+@pytest.mark.parametrize(("swap_s", "prefill_s", "swaps"), [(1e-6, 1e-3, 1), (1.0, 1e-6, 0)])
+def test_auto_takes_the_cheaper_way(swap_s: float, prefill_s: float, swaps: int) -> None:
+    rig = Rig(num_swap_blocks=8, preemption_mode="auto")
+    for num_tokens in range(1, 40):
+        rig.scheduler.pace.costs.observe(num_tokens, 100, 0.001 + prefill_s * num_tokens)
+    rig.scheduler.pace.costs.swap_s_per_block = swap_s
+    group = rig.add(40)
+    rig.step()
+    rig.scheduler.force_preempt(group)
+    rig.scheduler.plan(0.0)
+    assert rig.scheduler.preemptions.num_swaps == swaps
+
+
+def test_the_victim_loses_least_for_a_block() -> None:
+    rig = Rig(num_blocks=9, prefix_caching=False, preemption_mode="recompute")
+    old = rig.add(8)
+    # Both hold four blocks; 25 tokens are less to compute again than 32.
+    cheap, dear = rig.add(25), rig.add(31)
+    rig.step()
+    rig.step()
+    assert statuses(old, cheap, dear) == ["running", "preempted", "running"]
+
+
+def test_who_frees_nothing_is_no_victim() -> None:
+    rig = Rig(num_blocks=5)
+    prompt = list(range(17))
+    rig.add([*prompt[:16], 99], max_tokens=2)
+    rig.drain()
+    # Two cached blocks and a copied one for each of two; no free block is left.
+    first, second = rig.add(prompt, max_tokens=20), rig.add(prompt, max_tokens=4)
+    rig.step()
+    held = [seq.seq_id for group in (first, second) for seq in group.sequences]
+    assert [rig.blocks.num_exclusive_blocks([seq_id]) for seq_id in held] == [1, 1]
+    rig.drain()
+    assert_answers(first, second)
+
+
+def test_the_often_preempted_are_spared() -> None:
+    rig = Rig(num_blocks=3, prefix_caching=False, max_preemptions=1)
+    groups = [rig.add(8, max_tokens=9), rig.add(6, max_tokens=4), rig.add(1, max_tokens=9)]
+    groups[2].num_preemptions = 1
+    rig.step()
+    rig.step()
+    assert statuses(*groups) == ["running", "preempted", "running"]
+
+
+def test_lost_transfers_cost_a_recompute_and_nobody_his_answer() -> None:
+    rig, groups = full_rig(preemption_mode="swap", num_swap_blocks=4)
+    rig.executor.fail_steps.add(2)
+    rig.plan()
+    assert statuses(groups[2]) == ["swapped"]
+    with pytest.raises(StepFailed):
+        rig.executor.collect()
+    lost = rig.scheduler.fail_step()
+    assert {seq.group for seq in lost} == {groups[1]}  # the first was still waiting for the block
+    assert groups[2].sequences[0].status is SequenceStatus.PREEMPTED
+    for seq in lost:
+        rig.scheduler.finish(seq, FinishReason.ERROR, None)
+    rig.drain()
+    assert_answers(groups[0], groups[2])
+
+
+def test_who_came_back_before_the_failure_was_known_computes_again() -> None:
+    """The step that moves a group out fails when the next, which brings it back, is on its way."""
+    rig = Rig(num_swap_blocks=8, preemption_mode="swap", depth=2)
+    group = rig.add(12, max_tokens=6)
+    rig.step()
+    rig.scheduler.force_preempt(group)
+    rig.executor.fail_steps.add(2)
+    assert rig.plan().swap_outs
+    assert rig.plan().swap_ins
+    with pytest.raises(StepFailed):
+        rig.executor.collect()
+    assert rig.scheduler.fail_step() == []
+    assert rig.commit() == []  # what the third step has read is rubbish
+    rig.drain()
+    assert_answers(group)
+
+
+class TestUrgency:
+    def test_an_interactive_request_displaces_a_batch_one(self) -> None:
+        rig = Rig(max_num_seqs=2)
+        batch = [rig.add(4, max_tokens=50, service_class=ServiceClass.BATCH) for _ in range(2)]
+        rig.step()
+        urgent = rig.add(4, service_class=ServiceClass.INTERACTIVE)
+        rig.step()  # finds no seat
+        rig.step()
+        assert urgent.sequences[0].status is SequenceStatus.RUNNING
+        assert sum(group.num_preemptions for group in batch) == 1
+        rig.drain()
+        assert_answers(urgent, *batch)
+
+    def test_and_not_one_of_its_own_class(self) -> None:
+        rig = Rig(max_num_seqs=1)
+        first = rig.add(4, max_tokens=20)
+        rig.step()
+        rig.add(4)
+        for _ in range(5):
+            rig.step()
+        assert first.num_preemptions == 0
+
+    def test_who_is_spared_inherits_the_class_of_whom_it_holds_up(self) -> None:
+        rig = Rig(max_num_seqs=1, max_preemptions=1)
+        batch = rig.add(4, max_tokens=20, service_class=ServiceClass.BATCH)
+        batch.num_preemptions = 1
+        rig.step()
+        rig.add(4, service_class=ServiceClass.INTERACTIVE)
+        rig.step()
+        rig.step()
+        assert (batch.rank[0], batch.num_preemptions) == (0.0, 1)
+        rig.drain()
+        assert_answers(batch)
