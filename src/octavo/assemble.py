@@ -29,10 +29,10 @@ from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig
 from octavo.types.decoder_spec import DecoderSpec
 from octavo.types.errors import InvalidConfig
 from octavo.types.ports import Tokenizer
+from octavo.types.sampling_params import SEED_MAX
 from octavo.worker.worker import Worker
 
 KV_SHARE = 0.4  # of the memory left after the weights: the rest is the user's
-SEED_BITS = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,7 @@ def _start(
     decoder: Decoder, spec: DecoderSpec, tokenizer: Tokenizer, config: EngineConfig
 ) -> Engine:
     limits = config.scheduler
-    num_blocks = choose_num_blocks(config.cache, spec, usable_bytes=memory_budget().usable)
-    decoder.create_kv_cache(
-        num_blocks,
-        config.cache.block_size,
-        num_rows=limits.max_num_seqs,
-        step_tokens_max=limits.max_num_batched_tokens,
-    )
+    _create_kv_cache(decoder, spec, config)
     executor = InlineExecutor(Worker(decoder))
     draw = random.Random(config.runtime.seed) if config.runtime.seed is not None else None
     source = draw or random.SystemRandom()
@@ -141,8 +135,28 @@ def _start(
         max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=_model_len(limits.max_model_len, spec.context_length),
         clock=time.monotonic,
-        seeds=lambda: source.getrandbits(SEED_BITS),
+        seeds=lambda: source.getrandbits(SEED_MAX.bit_length()),
     )
+
+
+def _create_kv_cache(decoder: Decoder, spec: DecoderSpec, config: EngineConfig) -> None:
+    """Raises ``InvalidConfig`` for a pool that would be killed when it fills, or never starts."""
+    cache, limits, memory = config.cache, config.scheduler, memory_budget()
+    num_blocks = choose_num_blocks(cache, spec, usable_bytes=memory.usable)
+    kv_bytes = num_blocks * cache.block_size * spec.kv_bytes_per_token()
+    if kv_bytes > memory.total:
+        raise InvalidConfig(
+            f"the KV cache must fit into the memory of {memory.total} bytes, got {kv_bytes}"
+        )
+    try:
+        decoder.create_kv_cache(
+            num_blocks,
+            cache.block_size,
+            num_rows=limits.max_num_seqs,
+            step_tokens_max=limits.max_num_batched_tokens,
+        )
+    except (ValueError, MemoryError) as error:
+        raise InvalidConfig(f"the system refuses this KV cache or step size: {error}") from error
 
 
 def choose_num_blocks(cache: CacheConfig, spec: DecoderSpec, *, usable_bytes: int) -> int:
@@ -155,8 +169,8 @@ def choose_num_blocks(cache: CacheConfig, spec: DecoderSpec, *, usable_bytes: in
     block_bytes = spec.kv_bytes_per_token() * cache.block_size
     if budget < block_bytes:
         raise InvalidConfig(
-            f"kv_cache_memory_bytes must hold at least one block of {block_bytes} bytes,"
-            f" got {budget}"
+            f"the KV cache must hold at least one block of {block_bytes} bytes, got {budget};"
+            " raise kv_cache_memory_bytes or lower block_size"
         )
     return budget // block_bytes
 

@@ -41,7 +41,7 @@ void Forward::logits(size_t thread_idx) noexcept {
     const size_t end = std::min(begin + kLogitRows, num_rows);
     multiply(output, stream(thread_idx).hidden.view(hidden), begin, end, thread_idx);
     pool_.barrier(thread_idx);
-    for (size_t r = begin + thread_idx; r < end; r += pool_.size()) {
+    for (size_t r = begin + thread_idx; r < end; r += pool_.team()) {
       const bool ok =
           draw(input_->logit_rows[r], logits_ + (r - begin) * logit_stride_, thread_idx);
       failed_[r] = ok ? 0 : 1;

@@ -9,7 +9,7 @@ from contextlib import suppress
 from octavo.ops.decoder import Decoder, MemoryReport
 from octavo.types.errors import StepFailed
 from octavo.types.ports import Clock
-from octavo.types.step import StepPlan, StepResult
+from octavo.types.step import RowOpen, RowSampling, StepPlan, StepResult
 from octavo.worker.batch import flatten, to_result
 
 
@@ -44,9 +44,12 @@ class Worker:
         """Close and open the rows of a plan that failed.
 
         One that was refused has changed nothing yet. One that failed later has done this already:
-        then this is refused, or repeats what is harmless, for the plan's sequences are lost.
+        then this is refused, for the plan's sequences are lost anyway. Rows open with settings
+        that nobody refuses, because what was refused may be theirs: a row that stayed closed would
+        be closed by the next plan, which fails that one, and so on for ever.
         """
-        rows_only = StepPlan(plan.step_id, closed=plan.closed, opened=plan.opened)
+        opened = tuple(RowOpen(row.row, RowSampling()) for row in plan.opened)
+        rows_only = StepPlan(plan.step_id, closed=plan.closed, opened=opened)
         with suppress(ValueError, TypeError, RuntimeError, MemoryError):
             self._decoder.step(flatten(rows_only))
 

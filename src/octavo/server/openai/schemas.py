@@ -57,6 +57,8 @@ class GenerationRequest(BaseModel):
 
 
 class CompletionRequest(GenerationRequest):
+    """The body of POST /v1/completions. ``logprobs`` is a count here, and a switch in chat."""
+
     prompt: Annotated[Any, Field(description="text, token ids, or an array of either")]
     logprobs: Int64 | None = None
     echo: bool | None = None
@@ -78,6 +80,8 @@ class ChatMessage(BaseModel):
 
 
 class ChatRequest(GenerationRequest):
+    """The body of POST /v1/chat/completions."""
+
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_completion_tokens: Int64 | None = None
     logprobs: bool | None = None
