@@ -2,9 +2,8 @@
 """octavo beside its peers: the same weights, the same workloads, one run.
 
 Each engine lives in a child process of its own (``benchmarks/sides/``) that answers one JSON line
-per
-workload. Rounds alternate between engines, so drift of the machine hits all alike; the table gives
-medians and the last line is one JSON document for programs.
+per workload. Rounds alternate between engines, so drift of the machine hits all alike; the table
+gives medians and the last line is one JSON document for programs.
 
     python benchmarks/compare.py --peer-python /tmp/peers/bin/python
     python benchmarks/compare.py --smoke          # seconds; what the test suite runs

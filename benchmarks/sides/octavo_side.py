@@ -8,9 +8,8 @@ import random
 import sys
 import time
 
-from octavo.assemble import build_engine
-
 from octavo import SamplingParams, __version__, hub
+from octavo.assemble import build_engine
 from octavo.types.config import EngineConfig, RuntimeConfig
 
 

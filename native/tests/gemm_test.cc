@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "check.h"
+#include "kernel_tables.h"
 #include "matrices.h"
 #include "octavo/kernels.h"
 #include "octavo/weights.h"
@@ -19,6 +20,7 @@ namespace {
 
 using namespace octavo;
 using namespace octavo::testing;
+using check::runnable_tables;
 
 std::vector<float> multiply(const GemmKernels& kernels, WeightType type,
                             const std::vector<std::byte>& panels, size_t rows, const Batch& batch,

@@ -159,13 +159,4 @@ class Batch {
   Activations view_;
 };
 
-// The tables of this build that this machine can run, best first.
-inline std::vector<const KernelTable*> runnable_tables() {
-  std::vector<const KernelTable*> out;
-  for (const KernelTable* table : compiled_kernels()) {
-    if ((table->required & ~cpu_features()) == 0) out.push_back(table);
-  }
-  return out;
-}
-
 }  // namespace octavo::testing

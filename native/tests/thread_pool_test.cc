@@ -12,22 +12,27 @@ namespace {
 
 constexpr size_t kTeams[] = {1, 2, 3, 8};
 
-TEST(every_thread_runs_a_region_once) {
-  for (size_t team : kTeams) {
-    ThreadPool pool(team);
-    std::vector<size_t> runs(team);
+TEST(every_thread_of_the_team_runs_a_region_once) {
+  for (size_t size : kTeams) {
+    ThreadPool pool(size);
+    std::vector<size_t> runs(size), wanted(size);
     auto body = [&](size_t idx) noexcept { ++runs[idx]; };
-    for (int i = 0; i < 200; ++i) pool.run(body);
-    for (size_t count : runs) CHECK_EQ(count, size_t{200});
+    for (int i = 0; i < 200; ++i) {
+      pool.run(body);
+      for (size_t idx = 0; idx < pool.team(); ++idx) ++wanted[idx];
+    }
+    CHECK_EQ(wanted[0], size_t{200});
+    CHECK(runs == wanted);
   }
 }
 
 // Each round every thread writes its own cell and, past the barrier, reads its neighbour's: plain
 // memory, so a missing happens-before edge is a wrong sum here and a report under TSan.
-void rotate_sums(size_t team, uint32_t spin_us, int num_rounds) {
-  ThreadPool pool(team, spin_us);
-  std::vector<uint64_t> cells(team * 16), sums(team * 16);
+void rotate_sums(size_t size, uint32_t spin_us, int num_rounds) {
+  ThreadPool pool(size, spin_us);
+  std::vector<uint64_t> cells(size * 16), sums(size * 16);
   auto body = [&](size_t idx) noexcept {
+    const size_t team = pool.team();
     for (int round = 1; round <= num_rounds; ++round) {
       cells[idx * 16] = static_cast<uint64_t>(round) * (idx + 1);
       pool.barrier(idx);
@@ -37,6 +42,8 @@ void rotate_sums(size_t team, uint32_t spin_us, int num_rounds) {
   };
   pool.run(body);
   const auto total = static_cast<uint64_t>(num_rounds) * (num_rounds + 1) / 2;
+  const size_t team = pool.team();
+  CHECK_EQ(team, size);  // a fresh pool has seen no stall
   for (size_t idx = 0; idx < team; ++idx) CHECK_EQ(sums[idx * 16], total * ((idx + 1) % team + 1));
 }
 
@@ -50,13 +57,14 @@ TEST(waiters_that_park_at_once_still_wake) {
 
 TEST(an_idle_team_wakes_after_parking) {
   ThreadPool pool(3, 1);
-  size_t runs[3] = {};
+  size_t runs[3] = {}, wanted[3] = {};
   auto body = [&](size_t idx) noexcept { ++runs[idx]; };
   for (int i = 0; i < 5; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     pool.run(body);
+    for (size_t idx = 0; idx < pool.team(); ++idx) ++wanted[idx];
   }
-  for (size_t count : runs) CHECK_EQ(count, size_t{5});
+  for (size_t idx = 0; idx < 3; ++idx) CHECK_EQ(runs[idx], wanted[idx]);
 }
 
 TEST(two_teams_do_not_disturb_each_other) {
@@ -69,8 +77,46 @@ TEST(two_teams_do_not_disturb_each_other) {
   });
   for (int i = 0; i < 100; ++i) a.run(body_a);
   other.join();
-  for (size_t count : runs_a) CHECK_EQ(count, size_t{100});
-  for (size_t count : runs_b) CHECK_EQ(count, size_t{100});
+  CHECK_EQ(runs_a[0], size_t{100});
+  CHECK_EQ(runs_b[0], size_t{100});
+  CHECK(runs_a[1] <= 100 && runs_b[1] <= 100 && runs_b[2] <= 100);
+}
+
+constexpr uint64_t kMs = 1'000'000;
+
+TEST(a_stalled_region_halves_the_team_and_a_pause_later_it_is_tried_again) {
+  TeamSize team(8);
+  CHECK_EQ(team.choose(0), size_t{8});
+  team.observe(10 * kMs, 10 * kMs, 6 * kMs);
+  CHECK_EQ(team.choose(11 * kMs), size_t{4});
+  team.observe(21 * kMs, 10 * kMs, 6 * kMs);
+  CHECK_EQ(team.choose(22 * kMs), size_t{2});
+  CHECK_EQ(team.choose(60 * kMs), size_t{2});  // the second failure waits 40 ms
+  CHECK_EQ(team.choose(61 * kMs), size_t{4});
+  CHECK_EQ(team.choose(61 * kMs), size_t{8});
+}
+
+TEST(a_team_never_falls_below_one_and_pauses_are_bounded) {
+  TeamSize team(2);
+  uint64_t now = 0;
+  for (int i = 0; i < 20; ++i) {
+    team.observe(now, 10 * kMs, 10 * kMs);
+    CHECK_EQ(team.choose(now), size_t{1});
+    now += 2000 * kMs;
+    CHECK_EQ(team.choose(now), size_t{2});
+  }
+}
+
+TEST(short_or_small_stalls_and_calm_change_nothing) {
+  TeamSize team(4);
+  team.observe(1 * kMs, kMs / 2, kMs / 4);    // half a region, but too short to mean anything
+  team.observe(20 * kMs, 10 * kMs, 4 * kMs);  // long, but not half of the region
+  CHECK_EQ(team.choose(20 * kMs), size_t{4});
+  team.observe(30 * kMs, 10 * kMs, 10 * kMs);
+  CHECK_EQ(team.choose(51 * kMs), size_t{4});
+  team.observe(2000 * kMs, 10 * kMs, 0);  // a calm second: the next failure is a first one
+  team.observe(2010 * kMs, 10 * kMs, 10 * kMs);
+  CHECK_EQ(team.choose(2031 * kMs), size_t{4});
 }
 
 TEST(no_threads_is_refused) { CHECK_THROWS(ThreadPool(0), std::invalid_argument); }

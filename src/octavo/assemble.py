@@ -31,10 +31,10 @@ from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig
 from octavo.types.decoder_spec import DecoderSpec
 from octavo.types.errors import InvalidConfig
 from octavo.types.ports import Executor, Tokenizer
+from octavo.types.sampling_params import SEED_MAX
 from octavo.worker.worker import Worker
 
 KV_SHARE = 0.4  # of the memory left after the weights: the rest is the user's
-SEED_BITS = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +109,17 @@ def load_model(
 
 
 def _new_decoder(spec: DecoderSpec, runtime: RuntimeConfig) -> Decoder:
-    threads = runtime.threads or cpu_budget().threads
+    budget = cpu_budget().threads
+    threads = runtime.threads or budget
     spin_us = env.spin_us()
+    if spin_us is None:  # who spins while its peer waits for the same CPU only holds it up
+        spin_us = DEFAULT_SPIN_US if threads <= budget else 0
     try:
         return Decoder(
             spec,
             num_threads=threads,
             isa=runtime.isa or env.isa(),
-            spin_us=DEFAULT_SPIN_US if spin_us is None else spin_us,
+            spin_us=spin_us,
         )
     except ValueError as error:  # a kernel table that is unknown or cannot run here
         raise InvalidConfig(str(error)) from error
@@ -126,16 +129,10 @@ def _start(
     decoder: Decoder, spec: DecoderSpec, tokenizer: Tokenizer, config: EngineConfig
 ) -> Engine:
     limits = config.scheduler
-    num_blocks = choose_num_blocks(config.cache, spec, usable_bytes=memory_budget().usable)
-    decoder.create_kv_cache(
-        num_blocks,
-        config.cache.block_size,
-        num_rows=limits.max_num_seqs,
-        step_tokens_max=limits.max_num_batched_tokens,
-    )
+    _create_kv_cache(decoder, spec, config)
     num_swap_blocks = choose_num_swap_blocks(config.cache, spec)
     if num_swap_blocks:
-        decoder.create_swap(num_swap_blocks, config.cache.swap_path)
+        _create_swap(decoder, num_swap_blocks, config.cache.swap_path)
     model_len = _model_len(limits.max_model_len, spec.context_length)
     seed = config.runtime.seed
     source = random.SystemRandom() if seed is None else random.Random(seed)
@@ -145,7 +142,7 @@ def _start(
         tokenizer,
         replace(config, scheduler=replace(limits, max_model_len=model_len)),
         clock=time.monotonic,
-        seeds=lambda: source.getrandbits(SEED_BITS),
+        seeds=lambda: source.getrandbits(SEED_MAX.bit_length()),
         # A source of its own: faults must not move the seeds of the requests.
         chaos=None if rates is None else Chaos(rates, random.Random(f"chaos {seed}")),
     )
@@ -153,6 +150,33 @@ def _start(
 
 def _new_executor(worker: Worker, depth: int) -> Executor:
     return InlineExecutor(worker) if depth == 1 else ThreadedExecutor(worker, depth=depth)
+
+
+def _create_kv_cache(decoder: Decoder, spec: DecoderSpec, config: EngineConfig) -> None:
+    """Raises ``InvalidConfig`` for a pool that would be killed when it fills, or never starts."""
+    cache, limits, memory = config.cache, config.scheduler, memory_budget()
+    num_blocks = choose_num_blocks(cache, spec, usable_bytes=memory.usable)
+    kv_bytes = num_blocks * cache.block_size * spec.kv_bytes_per_token()
+    if kv_bytes > memory.total:
+        raise InvalidConfig(
+            f"the KV cache must fit into the memory of {memory.total} bytes, got {kv_bytes}"
+        )
+    try:
+        decoder.create_kv_cache(
+            num_blocks,
+            cache.block_size,
+            num_rows=limits.max_num_seqs,
+            step_tokens_max=limits.max_num_batched_tokens,
+        )
+    except (ValueError, MemoryError) as error:
+        raise InvalidConfig(f"the system refuses this KV cache or step size: {error}") from error
+
+
+def _create_swap(decoder: Decoder, num_blocks: int, path: str | None) -> None:
+    try:
+        decoder.create_swap(num_blocks, path)
+    except (ValueError, RuntimeError, MemoryError, OSError) as error:
+        raise InvalidConfig(f"the system refuses this swap space: {error}") from error
 
 
 def choose_num_blocks(cache: CacheConfig, spec: DecoderSpec, *, usable_bytes: int) -> int:
@@ -165,8 +189,8 @@ def choose_num_blocks(cache: CacheConfig, spec: DecoderSpec, *, usable_bytes: in
     block_bytes = spec.kv_bytes_per_token() * cache.block_size
     if budget < block_bytes:
         raise InvalidConfig(
-            f"kv_cache_memory_bytes must hold at least one block of {block_bytes} bytes,"
-            f" got {budget}"
+            f"the KV cache must hold at least one block of {block_bytes} bytes, got {budget};"
+            " raise kv_cache_memory_bytes or lower block_size"
         )
     return budget // block_bytes
 

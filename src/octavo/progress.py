@@ -117,6 +117,7 @@ class BatchBar:
         self._total = total
         self._visible = visible and total > 0 and sys.stderr.isatty()
         self._bars: RichProgress | None = None
+        self._task: TaskID | None = None
         self._start_s = time.monotonic()
         self._num_tokens = 0
 
@@ -149,6 +150,6 @@ class BatchBar:
     def advance(self, num_tokens: int) -> None:
         """One more request is done, with ``num_tokens`` of answer."""
         self._num_tokens += num_tokens
-        if self._bars is not None:
+        if self._bars is not None and self._task is not None:
             rate = self._num_tokens / max(time.monotonic() - self._start_s, 1e-9)
             self._bars.update(self._task, advance=1, rate=f"{rate:.1f} tokens/s")

@@ -9,6 +9,7 @@ from pathlib import Path
 from octavo.types import env
 
 ROOT = Path(__file__).parents[2]
+FOLDERS = ("src", "native", "tests", "tools", "benchmarks", "docs")
 DOCS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
 
 
@@ -36,6 +37,27 @@ def test_paths_in_docs_exist():
     for path in DOCS:
         for name in pattern.findall(path.read_text()):
             assert (ROOT / name).exists(), f"{path.name} names {name}"
+
+
+def missing_files(text: str) -> list[str]:
+    """Files and folders that ``text`` names, from whichever folder it counts, and nobody has."""
+    tops = [ROOT / name for name in FOLDERS]
+    paths = [*tops, *(path for top in tops for path in top.rglob("*"))]
+    tree = [f"/{path.relative_to(ROOT)}" for path in paths]
+    named = re.findall(r"`([\w./-]+\.(?:py|cc|h)|[\w-]+(?:/[\w-]+)*/)`", text)
+    return [name for name in named if not any(p.endswith("/" + name.rstrip("/")) for p in tree)]
+
+
+def test_files_named_in_passing_exist():
+    for path in DOCS:
+        assert not missing_files(path.read_text()), path.name
+
+
+def test_a_file_that_has_moved_is_noticed():
+    assert missing_files("`scheduler/scheduler.py` `llm.py` `kernels/` `engines/`") == [
+        "llm.py",
+        "engines/",
+    ]
 
 
 def test_glossary_is_sorted():

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import importlib.metadata
 import tomllib
 from pathlib import Path
@@ -10,6 +12,13 @@ from pathlib import Path
 import octavo
 
 ROOT = Path(__file__).parents[2]
+PUBLIC = """
+    BadCheckpoint BeamSearchParams CacheConfig CompletionOutput CorruptState EngineConfig
+    EngineOverloaded EngineStopped FinishReason InvalidConfig InvalidRequest LLM Logprob
+    ModelError ModelNotFound OctavoError OnOverflow OutputKind PromptTooLong RequestMetrics
+    RequestOutput RuntimeConfig SamplingParams SchedulerConfig StepFailed Timeline
+    UnsupportedModel __version__
+""".split()
 
 
 def test_all_is_sorted_and_every_name_resolves():
@@ -18,8 +27,23 @@ def test_all_is_sorted_and_every_name_resolves():
         assert getattr(octavo, name) is not None, name
 
 
-def test_the_names_that_users_import():
-    assert {"LLM", "SamplingParams", "RequestOutput", "CompletionOutput"} <= set(octavo.__all__)
+def test_the_public_names_are_these_and_no_others():
+    assert list(octavo.__all__) == PUBLIC
+
+
+def test_type_checkers_see_what_the_lazy_loader_gives():
+    """``__init__`` spells each name out once for either: they must agree on where it lives."""
+    tree = ast.parse((ROOT / "src/octavo/__init__.py").read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    homes = {
+        alias.name: node.module
+        for node in imports
+        if node.module is not None and node.module.startswith("octavo.")
+        for alias in node.names
+    }
+    assert homes.keys() == {*PUBLIC} - {"__version__"}
+    for name, home in homes.items():
+        assert getattr(octavo, name) is getattr(importlib.import_module(home), name), name
 
 
 def test_version_is_one_number_everywhere():

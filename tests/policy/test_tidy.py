@@ -61,11 +61,7 @@ def cpp_functions(text: str) -> Iterator[tuple[int, int]]:
     begin = None
     for number, line in enumerate(text.splitlines(), 1):
         is_body = line.endswith("{") and line[:1] not in (" ", "#", "/", "}")
-        if (
-            begin is None
-            and is_body
-            and not line.startswith(("namespace", "extern", "struct", "class", "enum", "union"))
-        ):
+        if begin is None and is_body and not line.startswith(NO_FUNCTION):
             begin = number
         elif begin is not None and line.startswith("}"):
             yield begin, number - begin + 1

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one seam between operators and instruction sets: tables of plain functions.
 //
-// Contract of every function here: noexcept, no allocation, no threads, no reads past what is
-// named, outputs alias no inputs unless said. For the same inputs every table gives the same bits:
-// each is the same sequence of float32 operations per output, and only how many outputs advance
-// together differs. Reductions use a fixed tree of 8 lanes (element i in lane i % 8, lanes added as
+// Contract of every function here: noexcept, no allocation, no threads, no reads or writes past
+// what is named (the tests name exactly what they allocate, and `make test-sanitize` runs them),
+// outputs alias no inputs unless said. For the same inputs every table gives the same bits: each is
+// the same sequence of float32 operations per output, and only how many outputs advance together
+// differs. Reductions use a fixed tree of 8 lanes (element i in lane i % 8, lanes added as
 // ((0+4)+(2+6))+((1+5)+(3+7))), so the scalar table can and does reproduce it.
 #pragma once
 #include <cstddef>
@@ -74,9 +75,8 @@ struct KvView {
 struct AttentionTile {
   KvView kv;
   size_t kv_head = 0;
-  size_t group = 1;  // query heads that share this KV head
-  size_t first_position =
-      0;  // of token 0; token i sits at first_position + i and sees keys up to itself
+  size_t group = 1;           // query heads that share this KV head
+  size_t first_position = 0;  // of token 0; token i stands i further and sees keys up to itself
   size_t num_tokens = 1;
   size_t window = 0;         // 0: all; else keys in (position - window, position]
   const float* q = nullptr;  // token i, head h at q + i * q_token_stride + h * head_dim; unscaled
@@ -121,9 +121,9 @@ struct VectorKernels {
   void (*rope_halves)(float* head, const float* cos, const float* sin, size_t num_pairs) noexcept;
   void (*soft_cap)(float* x, float cap, size_t n) noexcept;  // x = cap * tanh(x / cap)
   size_t (*argmax)(const float* x, size_t n) noexcept;       // lowest index among equals; NaN loses
-  float (*max)(const float* x, size_t n) noexcept;
-  float (*sum_exp)(const float* x, float max,
-                   size_t n) noexcept;  // sum of exp(x - max), 8-lane tree
+  float (*max)(const float* x, size_t n) noexcept;           // NaN loses; -inf if all are
+  // Sum of exp(x - max) by the 8-lane tree; 0 for what is below -126 ln 2.
+  float (*sum_exp)(const float* x, float max, size_t n) noexcept;
 };
 
 enum CpuFeature : uint32_t {
@@ -133,7 +133,7 @@ enum CpuFeature : uint32_t {
   kF16c = 1u << 3,
   kBmi2 = 1u << 4,
   kAvxVnni = 1u << 5,
-  kAvx512 = 1u << 6 /* F, BW, VL, DQ */,
+  kAvx512 = 1u << 6,  // F, BW, VL and DQ
   kAvx512Vnni = 1u << 7,
   kNeonDotProd = 1u << 8,
   kNeonI8mm = 1u << 9,

@@ -32,8 +32,7 @@ class Arena {
  public:
   explicit Arena(size_t capacity_bytes);
 
-  // `bytes` aligned to 64. Throws std::bad_alloc when the arena is full: sizes are known
-  // beforehand.
+  // `bytes` aligned to 64. Throws std::bad_alloc when the arena is full: callers know their sizes.
   std::byte* take(size_t bytes);
 
   size_t used() const { return used_; }

@@ -22,8 +22,8 @@ enum class WeightType : uint32_t {
   kBF16 = 30,
 };
 
-// How a matrix of a given type wants its input: as it is, 8-bit per block of 32, or 16-bit per
-// token.
+// How a matrix wants its input: as it is, in 8 bits with a scale per block of 32, or in 16 bits
+// with a scale per token.
 enum class ActivationKind : uint8_t { kF32, kA8, kA16 };
 
 constexpr size_t kPanelRows = 8;  // output rows interleaved in one panel, one per SIMD lane
@@ -33,10 +33,11 @@ constexpr size_t kUnitRows = 32;  // rows that one thread takes at a time: 4 pan
 bool is_supported(WeightType type);
 ActivationKind activation_kind(WeightType type);
 size_t block_elements(WeightType type);  // 1, 32 or 256 columns
-size_t row_bytes(WeightType type,
-                 size_t cols);  // in the file; cols is a multiple of block_elements
-size_t panel_bytes(WeightType type, size_t cols);                // of one packed panel of 8 rows
-size_t packed_bytes(WeightType type, size_t rows, size_t cols);  // ceil(rows / 8) panels
+// Of one row in the file, of one packed panel of 8 rows, and of ceil(rows / 8) panels. Throw
+// std::invalid_argument unless cols is a multiple of block_elements.
+size_t row_bytes(WeightType type, size_t cols);
+size_t panel_bytes(WeightType type, size_t cols);
+size_t packed_bytes(WeightType type, size_t rows, size_t cols);
 
 // File rows to float32, one row at a time: the plain definition of each format, the oracle of the
 // tests.

@@ -41,7 +41,7 @@ void Forward::logits(size_t thread_idx) noexcept {
     const size_t end = std::min(begin + kLogitRows, num_rows);
     multiply(output, stream(thread_idx).hidden.view(hidden), begin, end, thread_idx);
     pool_.barrier(thread_idx);
-    for (size_t r = begin + thread_idx; r < end; r += pool_.size()) {
+    for (size_t r = begin + thread_idx; r < end; r += pool_.team()) {
       draw_row(r, logits_ + (r - begin) * logit_stride_, thread_idx);
     }
     if (end < num_rows) pool_.barrier(thread_idx);  // the next slice overwrites the logits

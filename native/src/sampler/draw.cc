@@ -77,10 +77,10 @@ int32_t pick(std::span<TokenLogprob> tokens, const Scale& scale, double before, 
 // the top_p prefix ends and in which one a quantile lies, and only those two are looked into.
 class Bands {
  public:
-  Bands(const LogitRow& row, const Scale& scale) : row_(row), scale_(scale) {
+  Bands(const SanitisedLogits& row, const Scale& scale) : row_(row), scale_(scale) {
     row.for_each_chunk([&](size_t, std::span<const float> chunk) {
-      std::array<float, LogitRow::kChunk> weights;
-      std::array<int32_t, LogitRow::kChunk> bands;
+      std::array<float, SanitisedLogits::kChunk> weights;
+      std::array<int32_t, SanitisedLogits::kChunk> bands;
       // Two loops without branches for the vectoriser, one for the scattered sums.
       for (size_t i = 0; i < chunk.size(); ++i) weights[i] = scale.weight(chunk[i]);
       for (size_t i = 0; i < chunk.size(); ++i) bands[i] = band_of(chunk[i]);
@@ -131,13 +131,13 @@ class Bands {
     return static_cast<int32_t>(band < kBands - 1 ? band : kBands - 1);
   }
 
-  const LogitRow& row_;
+  const SanitisedLogits& row_;
   const Scale& scale_;
   std::array<double, kBands> mass_{};
   double total_ = 0.0;
 };
 
-int32_t draw_from_all(const LogitRow& row, const Scale& scale, float top_p, double u,
+int32_t draw_from_all(const SanitisedLogits& row, const Scale& scale, float top_p, double u,
                       std::vector<TokenLogprob>& scratch) {
   const Bands bands(row, scale);
   if (top_p >= 1.0f) {
@@ -183,8 +183,8 @@ float draw_weight(float x) {
   return x < -87.0f ? 0.0f : q * std::bit_cast<float>(power);
 }
 
-int32_t draw(const VectorKernels& kernels, const LogitRow& row, float max, const SamplingSpec& spec,
-             double u, std::vector<TokenLogprob>& scratch) {
+int32_t draw(const VectorKernels& kernels, const SanitisedLogits& row, float max,
+             const SamplingSpec& spec, double u, std::vector<TokenLogprob>& scratch) {
   const Scale scale = make_scale(max, spec);
   if (spec.top_k == 0 || spec.top_k >= row.size()) {
     return draw_from_all(row, scale, spec.top_p, u, scratch);

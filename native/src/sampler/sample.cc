@@ -5,8 +5,8 @@
 
 #include "octavo/sampler.h"
 #include "sampler/draw.h"
-#include "sampler/logit_row.h"
 #include "sampler/philox.h"
+#include "sampler/sanitised_logits.h"
 
 namespace octavo {
 namespace {
@@ -20,7 +20,7 @@ void require_logits(std::span<const float> logits) {
 // log softmax of the row as the model gave it: logprob(x) = (x - max) - log(sum of e^(x - max)).
 class LogSoftmax {
  public:
-  LogSoftmax(const VectorKernels& kernels, const LogitRow& row) : max_(row.max(kernels)) {
+  LogSoftmax(const VectorKernels& kernels, const SanitisedLogits& row) : max_(row.max(kernels)) {
     // float32 within a chunk (128 additions a lane: 1e-5 at worst), float64 across.
     double sum = 0.0;
     row.for_each_chunk([&](size_t, std::span<const float> chunk) {
@@ -49,7 +49,7 @@ int32_t rank_of(std::span<const float> logits, size_t id) {
 
 void add_logprobs(const VectorKernels& kernels, std::span<const float> logits, int32_t num_logprobs,
                   std::vector<TokenLogprob>& scratch, SampledToken& token) {
-  const LogitRow raw(logits, {});
+  const SanitisedLogits raw(logits, {});
   const LogSoftmax log_softmax(kernels, raw);
   token.logprob = log_softmax(sanitised(logits[token.token_id]));
   token.rank = rank_of(logits, token.token_id);
@@ -68,7 +68,7 @@ SampledToken sample(const VectorKernels& kernels, std::span<const float> logits,
                     std::vector<TokenLogprob>& scratch) {
   require_logits(logits);
   const bool bans = position < spec.banned_until;
-  const LogitRow row(logits, bans ? std::span(spec.banned_ids) : std::span<const int32_t>());
+  const SanitisedLogits row(logits, bans ? std::span(spec.banned_ids) : std::span<const int32_t>());
   SampledToken token;
   if (spec.temperature < kGreedyBelow) {
     token.token_id = static_cast<int32_t>(row.argmax(kernels));
@@ -97,7 +97,7 @@ SampledToken score(const VectorKernels& kernels, std::span<const float> logits, 
   }
   SampledToken token;
   token.token_id = token_id;
-  token.failed = !can_be_drawn(LogitRow(logits, {}).max(kernels));
+  token.failed = !can_be_drawn(SanitisedLogits(logits, {}).max(kernels));
   if (!token.failed) add_logprobs(kernels, logits, num_logprobs, scratch, token);
   return token;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "octavo/thread_pool.h"
 
+#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 
@@ -37,6 +38,11 @@ bool spin_until(const std::atomic<uint32_t>& epoch, uint32_t wanted, uint32_t sp
   return false;
 }
 
+uint64_t now_ns() {
+  return static_cast<uint64_t>(
+      std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
 void wait_for(const std::atomic<uint32_t>& epoch, uint32_t wanted, uint32_t spin_us) {
   if (spin_until(epoch, wanted, spin_us)) return;
   for (;;) {
@@ -46,74 +52,109 @@ void wait_for(const std::atomic<uint32_t>& epoch, uint32_t wanted, uint32_t spin
   }
 }
 
-void publish(std::atomic<uint32_t>& epoch, uint32_t value) {
-  epoch.store(value, std::memory_order_release);
+void publish(std::atomic<uint32_t>& epoch) {
+  epoch.store(epoch.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   epoch.notify_all();
 }
 
+// A team is tried again after 20 ms, a few time slices; each failure doubles that up to 2 s,
+// where a try that takes 100 ms costs 5 %. A second without a stall forgets the failures.
+constexpr uint64_t kFirstPauseNs = 20'000'000;
+constexpr uint64_t kLongestPauseNs = 2'000'000'000;
+constexpr uint64_t kCalmNs = 1'000'000'000;
+constexpr uint64_t kStallNs = 500'000;  // less in a region is noise: a thread that wakes late, once
+constexpr uint64_t kPatienceNs = 100'000;  // waking a parked peer takes 30-60 us, and is no stall
+
 }  // namespace
 
+size_t TeamSize::choose(uint64_t now_ns) {
+  if (team_ < size_ && now_ns >= next_try_ns_) team_ = std::min(size_, team_ * 2);
+  return team_;
+}
+
+void TeamSize::observe(uint64_t now_ns, uint64_t region_ns, uint64_t stalled_ns) {
+  if (stalled_ns < kStallNs || stalled_ns < region_ns / 2) {
+    if (now_ns - calm_since_ns_ >= kCalmNs && team_ == size_) pause_ns_ = 0;
+    return;
+  }
+  calm_since_ns_ = now_ns;
+  pause_ns_ = std::min(std::max(2 * pause_ns_, kFirstPauseNs), kLongestPauseNs);
+  next_try_ns_ = now_ns + pause_ns_;
+  team_ = std::max<size_t>(1, team_ / 2);
+}
+
 ThreadPool::ThreadPool(size_t num_threads, uint32_t spin_us)
-    : num_threads_(num_threads), spin_us_(spin_us) {
+    : num_threads_(num_threads),
+      spin_us_(spin_us),
+      gathered_(num_threads),
+      team_size_(num_threads) {
   if (num_threads == 0) throw std::invalid_argument("num_threads must be at least 1, got 0");
-  arrived_ = std::make_unique<Flag[]>(num_threads);
+  for (auto* flags : {&go_, &arrived_, &release_}) *flags = std::make_unique<Flag[]>(num_threads);
   threads_.reserve(num_threads - 1);
   try {
     for (size_t idx = 1; idx < num_threads; ++idx)
       threads_.emplace_back([this, idx] { work(idx); });
   } catch (...) {  // the system refused a thread: dismiss those that started
-    publish(go_.epoch, 1);
-    for (std::thread& thread : threads_) thread.join();
+    dismiss();
     throw;
   }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { dismiss(); }
+
+void ThreadPool::dismiss() {
   region_ = nullptr;
-  publish(go_.epoch, go_.epoch.load(std::memory_order_relaxed) + 1);
+  for (size_t idx = 1; idx <= threads_.size(); ++idx) publish(go_[idx].epoch);
   for (std::thread& thread : threads_) thread.join();
 }
 
 void ThreadPool::run(Region region, void* context) {
   region_ = region;
   context_ = context;
-  publish(go_.epoch, go_.epoch.load(std::memory_order_relaxed) + 1);
+  stalled_ns_ = 0;
+  const uint64_t begin_ns = now_ns();
+  team_ = team_size_.choose(begin_ns);
+  for (size_t idx = 1; idx < team_; ++idx) publish(go_[idx].epoch);
   region(context, 0);
-  gather(arrive(0));
+  gather();
+  const uint64_t end_ns = now_ns();
+  team_size_.observe(end_ns, end_ns - begin_ns, stalled_ns_);
 }
 
 void ThreadPool::barrier(size_t thread_idx) {
-  const uint32_t phase = arrive(thread_idx);
   if (thread_idx == 0) {
-    gather(phase);
+    gather();
+    for (size_t idx = 1; idx < team_; ++idx) publish(release_[idx].epoch);
   } else {
-    wait_for(release_.epoch, phase, spin_us_);
+    const std::atomic<uint32_t>& opened = release_[thread_idx].epoch;
+    const uint32_t wanted =
+        opened.load(std::memory_order_relaxed) + 1;  // before the caller may move it
+    publish(arrived_[thread_idx].epoch);
+    wait_for(opened, wanted, spin_us_);
   }
 }
 
 void ThreadPool::work(size_t thread_idx) {
   for (uint32_t region = 1;; ++region) {
-    wait_for(go_.epoch, region, kIdleSpinFactor * spin_us_);
+    wait_for(go_[thread_idx].epoch, region, kIdleSpinFactor * spin_us_);
     if (region_ == nullptr) return;
     region_(context_, thread_idx);
-    arrive(thread_idx);
+    publish(arrived_[thread_idx].epoch);
   }
 }
 
-uint32_t ThreadPool::arrive(size_t thread_idx) {
-  std::atomic<uint32_t>& epoch = arrived_[thread_idx].epoch;
-  const uint32_t phase = epoch.load(std::memory_order_relaxed) + 1;
-  publish(epoch, phase);
-  return phase;
-}
-
-// Only the caller: waits for the whole team, then opens the barrier (nobody waits at a region's
-// end).
-void ThreadPool::gather(uint32_t phase) {
-  for (size_t idx = 1; idx < num_threads_; ++idx) {
-    wait_for(arrived_[idx].epoch, phase, spin_us_);
+// Only the caller: waits for the rest of the team, and keeps account of waits that no imbalance
+// explains.
+void ThreadPool::gather() {
+  for (size_t idx = 1; idx < team_; ++idx) {
+    const std::atomic<uint32_t>& epoch = arrived_[idx].epoch;
+    const uint32_t wanted = ++gathered_[idx];
+    if (spin_until(epoch, wanted, spin_us_)) continue;
+    const uint64_t begin_ns = now_ns();
+    wait_for(epoch, wanted, 0);
+    const uint64_t waited_ns = now_ns() - begin_ns;
+    if (waited_ns > kPatienceNs) stalled_ns_ += waited_ns - kPatienceNs;
   }
-  publish(release_.epoch, phase);
 }
 
 }  // namespace octavo

@@ -223,10 +223,20 @@ def _identity(idx: int, line: str) -> dict[str, object]:
 
 def _write_ready(out: TextIO, replies: dict[int, dict[str, object]], num_written: int) -> int:
     while num_written in replies:
-        out.write(json.dumps(replies.pop(num_written), ensure_ascii=False) + "\n")
+        out.write(_to_line(replies.pop(num_written), out.encoding or "utf-8"))
         num_written += 1
     out.flush()
     return num_written
+
+
+def _to_line(reply: dict[str, object], encoding: str) -> str:
+    """Readable where the file can hold it; lone surrogates and foreign letters are escaped."""
+    text = json.dumps(reply, ensure_ascii=False)
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = json.dumps(reply)
+    return text + "\n"
 
 
 def _read_lines(file: str) -> list[str]:

@@ -39,7 +39,8 @@ def inspect(
 
     with TerminalProgress() as progress:
         path = resolve(name, progress=progress).path
-    card = describe(GgufFile.open(path))
+    with GgufFile.open(path) as file:
+        card = describe(file)
     print(json.dumps(asdict(card)) if as_json else "\n".join(_lines(card)))
     if card.problems:
         raise typer.Exit(EXIT_CANNOT_RUN)

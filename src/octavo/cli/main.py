@@ -7,8 +7,10 @@ what it needs when it runs.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +18,7 @@ from typer.core import TyperGroup
 
 from octavo.cli import chat, doctor, generate, inspect, models, run, serve
 from octavo.types import env
-from octavo.types.errors import OctavoError
+from octavo.types.errors import InvalidConfig, OctavoError
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130  # 128 + SIGINT, what a shell reports for a program that Ctrl-C ended
@@ -35,10 +37,31 @@ class OctavoGroup(TyperGroup):
             _abandon_stdout()
             raise typer.Exit(EXIT_PIPE_CLOSED) from error
         except (OctavoError, OSError) as error:  # the caller's mistake, or the machine's
-            if env.is_debug():
+            if _is_debug():
                 raise
             print("error:", " ".join(str(error).splitlines()), file=sys.stderr)
             raise typer.Exit(EXIT_ERROR) from error
+
+
+def _is_debug() -> bool:
+    """A bad value of the setting must not turn other errors into tracebacks."""
+    with suppress(InvalidConfig):
+        return env.is_debug()
+    return False
+
+
+def _prepare_streams() -> None:
+    """A stream that the caller closed becomes an empty one, before a model file takes its number.
+
+    Text that the terminal's encoding cannot show, or bytes that are not in it, are no crash: the
+    former are shown as ``?``, the latter become surrogates, which requests refuse by name.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "replace")):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=errors)
 
 
 def _abandon_stdout() -> None:
@@ -106,6 +129,7 @@ _add("doctor", doctor.doctor, *doctor.EXAMPLES)
 def main() -> None:
     """Entry point of the ``octavo`` script. Exit status: 0, 1 for an error, 2 for wrong usage, 130
     after Ctrl-C, 141 when the reader of the output went away."""
+    _prepare_streams()
     try:
         try:
             app(prog_name="octavo")

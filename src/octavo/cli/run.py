@@ -14,10 +14,8 @@ from octavo.hub.aliases import DEFAULT_MODEL
 from octavo.types.errors import StepFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from octavo.llm import LLM
-    from octavo.types.outputs import RequestOutput
+    from octavo.llm.stream import Stream
     from octavo.types.sampling_params import SamplingParams
 
 DEFAULT_PROMPT = "Give three tips for learning to cook."
@@ -101,9 +99,7 @@ def _read_prompt(prompt: str | None) -> str:
     return DEFAULT_PROMPT
 
 
-def _ask(
-    llm: LLM, text: str, params: SamplingParams, *, raw: bool, system: str | None
-) -> Iterator[RequestOutput]:
+def _ask(llm: LLM, text: str, params: SamplingParams, *, raw: bool, system: str | None) -> Stream:
     if raw or llm.get_tokenizer().chat_template is None:
         return llm.stream(text if system is None else f"{system}\n\n{text}", params)
     messages: list[dict[str, object]] = [{"role": "user", "content": text}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from octavo.llm import LLM
+    from octavo.llm.stream import Stream
     from octavo.types.outputs import RequestOutput
 
 OpenLLM = Callable[..., "LLM"]
@@ -62,7 +63,7 @@ class Answer:
         return " · ".join(parts)
 
 
-def print_answer(outputs: Iterator[RequestOutput]) -> Answer:
+def print_answer(outputs: Stream) -> Answer:
     """Print the text of a stream as it comes; Ctrl-C ends the answer and returns what there is."""
     answer = Answer()
     start_s = time.monotonic()
@@ -73,9 +74,7 @@ def print_answer(outputs: Iterator[RequestOutput]) -> Answer:
     except KeyboardInterrupt:
         answer.interrupted = True
     finally:
-        close = getattr(outputs, "close", None)
-        if close is not None:
-            close()  # ends the request if the stream was cut short
+        outputs.close()  # ends the request if the stream was cut short
     if not answer.text.endswith("\n"):
         print(flush=True)
     return answer

@@ -7,7 +7,6 @@ missing key, another type, a number out of range) is a ``BadCheckpoint`` that sa
 
 from __future__ import annotations
 
-import math
 import struct
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -127,14 +126,6 @@ class Metadata(Mapping[str, Value]):
             raise self._mismatch(key, wanted)
         return value
 
-    def get_bool(self, key: str, *, default: bool | None = None) -> bool:
-        if default is not None and key not in self._entries:
-            return default
-        entry = self._entry(key, "a bool")
-        if entry.kind is not ValueType.BOOL:
-            raise self._mismatch(key, "a bool")
-        return bool(self._data[entry.start])
-
     def get_str(self, key: str, *, default: str | None = None) -> str:
         """A string; bytes that are not UTF-8 come as lone surrogates, as in ``StringArray``."""
         if default is not None and key not in self._entries:
@@ -176,13 +167,6 @@ class Metadata(Mapping[str, Value]):
         if len(values) and not low <= min(values) <= max(values) <= high:
             worst = next(value for value in values if not low <= value <= high)
             raise damaged(self.source, key, f"got {worst}, wanted integers in [{low}, {high}]")
-        return values
-
-    def get_floats(self, key: str, *, count: int | None = None) -> array[float]:
-        """An array of finite floats, exactly ``count`` of them unless that is None."""
-        values = self._numbers(key, FLOAT_TYPES, count, "an array of floats")
-        if not all(map(math.isfinite, values)):
-            raise damaged(self.source, key, "got infinity or NaN, wanted finite floats")
         return values
 
     def get_bools(self, key: str, *, count: int) -> tuple[bool, ...]:

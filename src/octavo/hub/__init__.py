@@ -8,14 +8,13 @@ downloaded once, verified, and found again by the next call without a network.
 
 from octavo.hub.aliases import ALIASES, DEFAULT_MODEL, Alias, Part
 from octavo.hub.cache import CachedModel, cache_dir, cached_models
-from octavo.hub.resolver import ModelKind, ResolvedModel, Resolver, resolve
+from octavo.hub.resolver import ResolvedModel, Resolver, resolve
 
 __all__ = [
     "ALIASES",
     "DEFAULT_MODEL",
     "Alias",
     "CachedModel",
-    "ModelKind",
     "Part",
     "ResolvedModel",
     "Resolver",

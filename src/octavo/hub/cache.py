@@ -15,6 +15,8 @@ from octavo.types.errors import ModelError
 
 
 class CachedModel(NamedTuple):
+    """A pulled model: whole, and verified when it was pulled."""
+
     name: str
     path: Path
     size_bytes: int

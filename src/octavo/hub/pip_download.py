@@ -18,7 +18,7 @@ from octavo.types import env
 from octavo.types.errors import ModelError, ModelNotFound
 
 POLL_S = 0.1  # ten updates a second look smooth; listing two small folders costs some microseconds
-RESUME_RETRIES = "5"
+RESUME_RETRIES = "5"  # pip resumes where the connection broke, so each retry keeps what came
 _RESUME_SINCE = (25, 1)  # first pip with --resume-retries
 
 

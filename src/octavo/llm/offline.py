@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,10 +17,12 @@ from octavo.llm.options import engine_config
 from octavo.llm.prompts import (
     Message,
     Prompt,
+    normalise_conversation,
     normalise_conversations,
     normalise_params,
     normalise_prompts,
 )
+from octavo.llm.stream import Stream
 from octavo.progress import BatchBar, TerminalProgress
 from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import CorruptState, EngineStopped, InvalidRequest
@@ -70,7 +75,7 @@ class LLM:
     max_num_seqs            sequences computed together
     max_num_batched_tokens  tokens that one step may compute
     block_size              token slots per block of the KV cache
-    kv_cache_memory_bytes   size of the KV cache; None fits it to this machine
+    kv_cache_memory_bytes   size of the KV cache in bytes; None fits it to this machine
     **options               ``num_threads``, ``isa``, and vLLM's other names: what cannot have an
                             effect here warns once, what would change the result is refused
 
@@ -90,6 +95,7 @@ class LLM:
         max_num_seqs: int | None = None,
         max_num_batched_tokens: int | None = None,
         block_size: int | None = None,
+        kv_cache_memory_bytes: int | None = None,
         **options: object,
     ) -> None:
         named = {
@@ -98,6 +104,7 @@ class LLM:
             "max_num_seqs": max_num_seqs,
             "max_num_batched_tokens": max_num_batched_tokens,
             "block_size": block_size,
+            "kv_cache_memory_bytes": kv_cache_memory_bytes,
         }
         config = engine_config(model, {**named, **options}, stacklevel=2)
         from octavo.assemble import build_engine  # loads the native core: not before it is needed
@@ -114,7 +121,10 @@ class LLM:
 
     def _take(self, assembled: Assembled) -> None:
         self._assembled: Assembled | None = assembled
-        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._lock = threading.RLock()  # guards all below; taken by ``_turn`` only
+        self._is_in_turn = False
+        self._dropped: deque[str] = deque()  # ids to abort; any thread appends at any moment
         self._next_id = 0
         # Outputs wait here for whoever asked: two threads, or a stream and a batch, share steps.
         self._boxes: dict[str, list[RequestOutput]] = {}
@@ -193,21 +203,20 @@ class LLM:
             raise
         return self._collect(request_ids, use_tqdm)
 
-    def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None
-    ) -> Iterator[RequestOutput]:
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream:
         """Outputs of one prompt as they come, each with what is new. Closing it ends the request.
 
         The prompt is checked now, before the first output is asked for.
         """
-        return self._stream(normalise_prompts([prompt]), sampling_params)
+        (plain,) = normalise_prompts([prompt])
+        return self._stream(plain, sampling_params)
 
     def stream_chat(
         self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
-    ) -> Iterator[RequestOutput]:
-        """``stream`` for a conversation."""
-        conversations = normalise_conversations(messages)
-        return self._stream([self._render(conversations[0], True)], sampling_params)
+    ) -> Stream:
+        """``stream`` for one conversation."""
+        conversation = normalise_conversation(messages)
+        return self._stream(self._render(conversation, True), sampling_params)
 
     def enqueue(
         self,
@@ -230,15 +239,24 @@ class LLM:
 
     def wait_for_completion(self, *, use_tqdm: bool = True) -> list[RequestOutput]:
         """Run everything that was enqueued; outputs in the order of the calls."""
-        with self._lock:
+        with self._turn():
             request_ids, self._queued = self._queued, []
         return self._collect(request_ids, use_tqdm)
 
     def as_completed(self, request_ids: Iterable[str]) -> Iterator[RequestOutput]:
         """Final outputs of enqueued requests in the order in which they end. Closing the iterator
-        aborts what is left."""
+        aborts what is left.
+
+        Raises ``InvalidRequest`` for an id that is not open: not from ``enqueue``, or given before.
+        """
         open_ids = dict.fromkeys(request_ids)
-        with self._lock:
+        with self._turn():
+            unknown = [one for one in open_ids if one not in self._boxes]
+            if unknown:
+                raise InvalidRequest(
+                    f"no open request has the id {unknown[0]!r}; enqueue returns the ids",
+                    param="request_ids",
+                )
             self._queued = [one for one in self._queued if one not in open_ids]
         try:
             while open_ids:
@@ -251,10 +269,14 @@ class LLM:
             self._abort(open_ids)
 
     def close(self) -> None:
-        """Free weights, KV cache and threads. Idempotent; later calls raise ``EngineStopped``."""
-        assembled, self._assembled = self._assembled, None
-        if assembled is not None:
-            assembled.close()
+        """Free weights, KV cache and threads. Idempotent; later calls raise ``EngineStopped``.
+
+        Calls that other threads are in raise it too, after the step in flight.
+        """
+        with self._turn():
+            assembled, self._assembled = self._assembled, None
+            if assembled is not None:
+                assembled.close()
 
     def __enter__(self) -> LLM:
         return self
@@ -270,6 +292,10 @@ class LLM:
     def _alive(self) -> Assembled:
         if self._assembled is None:
             raise EngineStopped("this LLM is closed; make a new one")
+        if os.getpid() != self._pid:  # it would wait for compute threads that are not here
+            raise EngineStopped(
+                "this LLM was made before a fork, which copies no threads; make one in this process"
+            )
         return self._assembled
 
     def _render(
@@ -283,7 +309,7 @@ class LLM:
 
     def _enqueue(self, plain: list[PromptDict], params: list[SamplingParams]) -> list[str]:
         request_ids = self._submit_all(plain, params)
-        with self._lock:
+        with self._turn():
             self._queued += request_ids
         return request_ids
 
@@ -300,8 +326,8 @@ class LLM:
         return request_ids
 
     def _submit(self, prompt: PromptDict, params: SamplingParams | BeamSearchParams) -> str:
-        engine = self._alive().engine
-        with self._lock:
+        with self._turn():
+            engine = self._alive().engine  # in the lock: ``close`` may have been faster
             request_id = str(self._next_id)
             self._next_id += 1
             try:
@@ -316,36 +342,30 @@ class LLM:
                 raise
         return request_id
 
-    def _stream(
-        self, plain: list[PromptDict], params: SamplingParams | None
-    ) -> Iterator[RequestOutput]:
+    def _stream(self, prompt: PromptDict, params: SamplingParams | None) -> Stream:
         delta = (params or SamplingParams()).clone(output_kind=OutputKind.DELTA)
-        return self._outputs(self._submit(plain[0], delta))
-
-    def _outputs(self, request_id: str) -> Iterator[RequestOutput]:
-        open_ids = {request_id: None}
-        try:
-            while open_ids:
-                for output in self._advance(open_ids):
-                    if output.finished:
-                        open_ids.clear()
-                        self._forget([request_id])
-                    yield output
-        finally:
-            self._abort(open_ids)
+        request_id = self._submit(prompt, delta)
+        return Stream(
+            advance=lambda: self._advance({request_id: None}),
+            end=lambda: self._abort([request_id]),
+        )
 
     def _collect(self, request_ids: list[str], use_tqdm: bool) -> list[RequestOutput]:
         finished: dict[str, RequestOutput] = {}
-        with BatchBar(len(request_ids), visible=use_tqdm) as bar:
-            for output in self.as_completed(request_ids):
-                finished[output.request_id] = output
-                bar.advance(output.num_output_tokens)
+        try:
+            with BatchBar(len(request_ids), visible=use_tqdm) as bar:
+                for output in self.as_completed(request_ids):
+                    finished[output.request_id] = output
+                    bar.advance(output.num_output_tokens)
+        except BaseException:  # Ctrl-C may come before ``as_completed`` has begun
+            self._abort(request_ids)
+            raise
         return [finished[request_id] for request_id in request_ids]
 
     def _advance(self, request_ids: Mapping[str, None]) -> list[RequestOutput]:
         """What is new for these requests; runs one step if nothing is waiting for them."""
-        engine = self._alive().engine
-        with self._lock:
+        with self._turn():
+            engine = self._alive().engine
             outputs = self._drain(request_ids)
             if outputs:
                 return outputs
@@ -365,11 +385,34 @@ class LLM:
             box.clear()
         return outputs
 
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One thread at a time; what was dropped meanwhile is ended before the next one.
+
+        The garbage collector may drop a stream at any allocation, and so in the midst of a step, by
+        the thread that runs it. Then the lock would never be free, and the engine is not to be
+        touched: the inner turn is empty, and the outer one ends the request.
+        """
+        with self._lock:
+            if self._is_in_turn:
+                yield
+                return
+            try:
+                self._is_in_turn = True
+                yield
+            finally:
+                try:
+                    with interrupts_deferred():
+                        while self._dropped:
+                            self._end([self._dropped.popleft()])
+                finally:
+                    self._is_in_turn = False
+
     def _abort(self, request_ids: Iterable[str]) -> None:
-        request_ids = list(request_ids)
-        if request_ids:
-            with self._lock, interrupts_deferred():
-                self._end(request_ids)
+        self._dropped.extend(request_ids)
+        if self._dropped:
+            with self._turn():
+                pass
 
     def _end(self, request_ids: Iterable[str]) -> None:
         """Nobody reads the last output of an aborted request, so it is taken out of the engine."""

@@ -87,10 +87,10 @@ def engine_config(model: str, options: Mapping[str, object], *, stacklevel: int)
     fields: dict[str, dict[str, object]] = {"cache": {}, "scheduler": {}, "runtime": {}}
     ignored: list[str] = []
     for name, value in options.items():
-        group = _group_of(name)
-        if group is not None:
+        home = _home_of(name)
+        if home is not None:
             if value is not None or name == "seed":
-                fields[group[0]][group[1]] = value
+                _put(fields, home, name, value)
         elif name == "tokenizer":
             _check_fixed(name, value, (None, model))
         elif name in _FIXED:
@@ -109,11 +109,21 @@ def engine_config(model: str, options: Mapping[str, object], *, stacklevel: int)
     )
 
 
-def _group_of(name: str) -> tuple[str, str] | None:
+def _home_of(name: str) -> tuple[str, str] | None:
+    """Which configuration a name belongs to, and the field there; None for names without effect."""
     for group, names in (("cache", _CACHE), ("scheduler", _SCHEDULER), ("runtime", _RUNTIME)):
         if name in names:
             return group, names[name]
     return None
+
+
+def _put(
+    fields: dict[str, dict[str, object]], home: tuple[str, str], name: str, value: object
+) -> None:
+    group, field = home
+    if field in fields[group]:
+        raise TypeError(f"{name} is another name of an option that is given already; give one")
+    fields[group][field] = value
 
 
 def _check_fixed(name: str, value: object, allowed: tuple[object, ...]) -> None:

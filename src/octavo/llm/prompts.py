@@ -12,6 +12,7 @@ from octavo.types.sampling_params import SamplingParams
 Prompt = str | Sequence[int] | Mapping[str, object]
 Message = Mapping[str, object]
 
+_BYTES = bytes | bytearray | memoryview  # sequences of numbers to Python, undecoded text to callers
 _WANTED = "a prompt is a string, a list of token ids, or a dict with prompt or prompt_token_ids"
 
 
@@ -19,7 +20,7 @@ def normalise_prompts(prompts: Prompt | Sequence[Prompt]) -> list[PromptDict]:
     """One prompt or many, as a list. Raises ``InvalidRequest`` that names the index."""
     if isinstance(prompts, str | Mapping) or _is_ids(prompts):
         return [_plain(prompts, None)]
-    if not isinstance(prompts, Sequence):
+    if not isinstance(prompts, Sequence) or isinstance(prompts, _BYTES):
         raise InvalidRequest(f"{_WANTED}; got {type(prompts).__name__}", param="prompts")
     return [_plain(prompt, idx) for idx, prompt in enumerate(prompts)]
 
@@ -48,8 +49,13 @@ def normalise_conversations(
     """One conversation or many, as a list of conversations with string contents."""
     items = _non_empty(messages)
     if isinstance(items[0], Mapping):
-        return [[_message(one) for one in items]]
-    return [[_message(one) for one in _non_empty(conversation)] for conversation in items]
+        return [normalise_conversation(items)]
+    return [normalise_conversation(conversation) for conversation in items]
+
+
+def normalise_conversation(messages: object) -> list[dict[str, object]]:
+    """Exactly one conversation, with string contents. Raises ``InvalidRequest``."""
+    return [_message(one) for one in _non_empty(messages)]
 
 
 def _non_empty(items: object) -> Sequence[object]:
@@ -82,7 +88,7 @@ def _is_ids(value: object) -> bool:
     """Whether it begins with a number: then it is one prompt of ids, not a list of prompts."""
     return (
         isinstance(value, Sequence)
-        and not isinstance(value, str)
+        and not isinstance(value, str | _BYTES)
         and len(value) > 0
         and isinstance(value[0], int)
     )
@@ -98,8 +104,9 @@ def _plain(prompt: object, idx: int | None) -> PromptDict:
     plain = PromptDict()
     if isinstance(text, str):
         plain["prompt"] = text
-    if isinstance(ids, Sequence) and all(type(item) is int for item in ids):
-        plain["prompt_token_ids"] = list(ids)
+    if isinstance(ids, Sequence) and not isinstance(ids, _BYTES):
+        if all(type(item) is int for item in ids):
+            plain["prompt_token_ids"] = list(ids)
     if not plain or len(plain) != len(fields):
         raise InvalidRequest(f"{param}: {_WANTED}; got {_describe(prompt)}", param=param)
     return plain

@@ -12,12 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from octavo.formats.gguf import GgufFile
-from octavo.formats.gguf_types import BF16, F16, F32, TensorInfo, one_line
+from octavo.formats.gguf_types import BF16, F16, F32, TENSOR_TYPES, TensorInfo, one_line
 from octavo.types.decoder_spec import Slot, TensorSpec
 from octavo.types.errors import BadCheckpoint, ModelError, UnsupportedModel
 
-# Tensor types that the native core computes with, by their GGUF number.
-MATRIX_TYPES = frozenset({F32, F16, 2, 3, 6, 7, 8, 12, 13, 14, BF16})
+# Tensor types that the native core computes with. Written out here too, so that a file can be
+# judged where the extension cannot be loaded; a test compares the two.
+MATRIX_TYPE_NAMES = frozenset("F32 F16 BF16 Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 Q4_K Q5_K Q6_K".split())
+MATRIX_TYPES = frozenset(
+    number for number, kind in TENSOR_TYPES.items() if kind.name in MATRIX_TYPE_NAMES
+)
 VECTOR_TYPES = frozenset({F32, F16, BF16})
 
 # Tensors that no slot wants and that are no reason to refuse a file.
@@ -115,6 +119,6 @@ def _tensor_problems(source: str, info: TensorInfo, wanted: TensorSpec) -> Itera
         yield BadCheckpoint(one_line(source, wanted.name, message))
     is_vector = len(wanted.shape) == 1
     if info.ggml_type not in (VECTOR_TYPES if is_vector else MATRIX_TYPES):
-        kinds = "F32, F16 or BF16" if is_vector else "a type that octavo computes with"
+        kinds = "F32, F16 or BF16" if is_vector else "one of " + " ".join(sorted(MATRIX_TYPE_NAMES))
         message = f"got {info.type_name}, wanted {kinds}"
         yield UnsupportedModel(one_line(source, wanted.name, message))

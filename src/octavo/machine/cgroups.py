@@ -46,6 +46,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_int(path: Path) -> int | None:
+    """The number in a control file; None without one, and for words such as "max"."""
     text = read_text(path)
     try:
         return int(text) if text else None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The gemma3 architecture, text part: 270M to 27B.
 
-Blocks with norms before and after both halves, norms on the heads of q and k, GELU-gated MLP,
+Norms before and after both halves of a layer and on the heads of q and k, GELU-gated MLP,
 embeddings scaled by sqrt(hidden). Five layers of six see a sliding window and turn by a rope of
 base 10000; every sixth sees everything, with the file's base. Converters to GGUF have already added
 the 1 that Gemma's RMSNorm adds to its weights. Source: the Gemma 3 report (arXiv 2503.19786).
@@ -30,12 +30,13 @@ from octavo.types.errors import UnsupportedModel
 ARCHITECTURE = "gemma3"
 OUTPUT = "output.weight"
 LOCAL_ROPE_BASE = 10000.0
-PATTERN_PERIOD = 6
+PATTERN_PERIOD = 6  # five local layers, then a global one, where the file does not say
 NUM_LAYERS_27B = 62  # the one size whose attention scale is not 1 / sqrt(head_dim)
 GLOBAL_ROPE, LOCAL_ROPE = 0, 1
 
 
 def spec(file: GgufFile) -> tuple[DecoderSpec, list[TensorSpec]]:
+    """The decoder that the metadata describes. Raises ``BadCheckpoint``, ``UnsupportedModel``."""
     metadata = file.metadata
     params = read_hyperparameters(file, ARCHITECTURE)
     window = metadata.get_int(f"{ARCHITECTURE}.attention.sliding_window", 1, 2**30)
@@ -59,6 +60,7 @@ def spec(file: GgufFile) -> tuple[DecoderSpec, list[TensorSpec]]:
 
 
 def tensors(decoder: DecoderSpec) -> list[TensorSpec]:
+    """What the file must hold, in the order in which a token meets it."""
     matrix = (decoder.vocab_size, decoder.hidden_dim)
     wanted = [
         TensorSpec(EMBEDDING, Slot.EMBEDDING, None, matrix),

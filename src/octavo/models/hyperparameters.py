@@ -9,6 +9,8 @@ from octavo.formats.gguf import GgufFile
 from octavo.formats.gguf_types import damaged, one_line
 from octavo.types.errors import UnsupportedModel
 
+# Well above the largest published dense model (Llama 3.1 405B: 126 layers, hidden 16,384, MLP
+# 53,248, 128 heads of 128), and small enough that no product of two comes near 64 bits.
 LAYERS_MAX = 1024
 HIDDEN_MAX = 2**18
 MLP_MAX = 2**22
@@ -16,7 +18,8 @@ HEADS_MAX = 2**14
 HEAD_DIM_MAX = 2**12
 CONTEXT_MAX = 2**30
 
-# What the native core computes; other sizes are sensible, but octavo has no code for them.
+# What native/src/decoder/config.cc accepts; other sizes are sensible, but octavo has no code for
+# them.
 NATIVE_HEAD_DIM_STEP = 8
 NATIVE_HEAD_DIM_MAX = 256
 NATIVE_VOCAB_MAX = 2**24
@@ -44,6 +47,9 @@ class Hyperparameters:
 
 
 def read_hyperparameters(file: GgufFile, arch: str) -> Hyperparameters:
+    """The ``<arch>.*`` keys. Raises ``BadCheckpoint`` for what is missing or makes no sense,
+    ``UnsupportedModel`` for sizes that the native core has no code for.
+    """
     metadata = file.metadata
     num_layers = metadata.get_int(f"{arch}.block_count", 1, LAYERS_MAX)
     hidden_dim = metadata.get_int(f"{arch}.embedding_length", 1, HIDDEN_MAX)
@@ -89,7 +95,8 @@ def _head_dim(file: GgufFile, arch: str, hidden_dim: int, num_heads: int) -> int
     if value_dim != head_dim:
         raise damaged(file.source, value_key, f"got {value_dim}, wanted {key}, {head_dim}")
     if head_dim % NATIVE_HEAD_DIM_STEP or head_dim > NATIVE_HEAD_DIM_MAX:
-        message = f"got {head_dim}, octavo runs multiples of 8 up to {NATIVE_HEAD_DIM_MAX}"
+        step, most = NATIVE_HEAD_DIM_STEP, NATIVE_HEAD_DIM_MAX
+        message = f"got {head_dim}, octavo runs multiples of {step} up to {most}"
         raise UnsupportedModel(one_line(file.source, key, message))
     return head_dim
 

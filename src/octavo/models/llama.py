@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The llama architecture: Llama 1 to 3.x, and the many that share it (SmolLM2, TinyLlama, Mistral).
 
-Pre-norm blocks, grouped-query attention, SiLU-gated MLP. Converters to GGUF permute the rows of the
+Pre-norm layers, grouped-query attention, SiLU-gated MLP. Converters to GGUF permute the rows of the
 q and k matrices so that the two dims of a rotary pair lie side by side.
 """
 
@@ -28,6 +28,7 @@ OUTPUT = "output.weight"
 
 
 def spec(file: GgufFile) -> tuple[DecoderSpec, list[TensorSpec]]:
+    """The decoder that the metadata describes. Raises ``BadCheckpoint``, ``UnsupportedModel``."""
     _refuse_experts(file)
     params = read_hyperparameters(file, ARCHITECTURE)
     rope = read_rope(file, RopePairing.INTERLEAVED, params.head_dim, params.context_length)
@@ -47,6 +48,7 @@ def spec(file: GgufFile) -> tuple[DecoderSpec, list[TensorSpec]]:
 
 
 def tensors(decoder: DecoderSpec) -> list[TensorSpec]:
+    """What the file must hold, in the order in which a token meets it."""
     matrix = (decoder.vocab_size, decoder.hidden_dim)
     wanted = [
         TensorSpec(EMBEDDING, Slot.EMBEDDING, None, matrix),

@@ -54,31 +54,11 @@ def scale_by_factors(inv_freq: Sequence[float], factors: Sequence[float]) -> tup
     return tuple(value / factor for value, factor in zip(inv_freq, factors, strict=True))
 
 
-def scale_llama3(
-    inv_freq: Sequence[float],
-    *,
-    factor: float,
-    low_freq_factor: float,
-    high_freq_factor: float,
-    original_context: int,
-) -> tuple[float, ...]:
-    """Llama 3.1: slow down only the pairs whose wavelength is long beside the original context."""
-
-    def scaled(value: float) -> float:
-        turns = original_context * value / (2.0 * math.pi)  # within the original context
-        if turns > high_freq_factor:
-            return value
-        if turns < low_freq_factor:
-            return value / factor
-        blend = (turns - low_freq_factor) / (high_freq_factor - low_freq_factor)
-        return (1.0 - blend) * value / factor + blend * value
-
-    return tuple(map(scaled, inv_freq))
-
-
 def scale_yarn(
     inv_freq: Sequence[float], rotary_dim: int, base: float, yarn: YarnScaling
 ) -> tuple[float, ...]:
+    """``yarn`` applied to the frequencies that ``inverse_frequencies(rotary_dim, base)`` gives."""
+
     def pair_that_turns(num_turns: float) -> float:
         turns_at_unit_frequency = yarn.original_context / (2.0 * math.pi)
         return rotary_dim * math.log(turns_at_unit_frequency / num_turns) / (2.0 * math.log(base))

@@ -21,6 +21,9 @@ from octavo.types.step import RowOpen
 # Longer than any barrier between threads that all run; a longer wait means a descheduled peer.
 DEFAULT_SPIN_US = 50
 
+# The core computes in float32, where a smaller top_p is 0 and keeps no token at all.
+FLOAT32_MIN = 2.0**-126
+
 _PAIRINGS = {
     RopePairing.INTERLEAVED: _native.RopePairing.INTERLEAVED,
     RopePairing.HALVES: _native.RopePairing.HALVES,
@@ -283,7 +286,7 @@ def _open_row(row: RowOpen) -> _native.RowOpen:
         row.row,
         temperature=sampling.temperature,
         top_k=sampling.top_k,
-        top_p=sampling.top_p,
+        top_p=max(sampling.top_p, FLOAT32_MIN) if sampling.top_p > 0 else sampling.top_p,
         min_p=sampling.min_p,
         seed=sampling.seed,
         sample_idx=sampling.sample_idx,

@@ -32,6 +32,7 @@ class Starter:
         queues: Queues,
         blocks: BlockManager,
         service: Service,
+        *,
         policy: Policy,
         delay: DelayFactor,
         config: SchedulerConfig,

@@ -42,7 +42,9 @@ class Planner:
             mode=config.preemption_mode,
             max_preemptions=config.max_preemptions,
         )
-        self.starter = Starter(queues, blocks, self.service, policy, pace.delay, config)
+        self.starter = Starter(
+            queues, blocks, self.service, policy=policy, delay=pace.delay, config=config
+        )
         self.to_preempt: list[SequenceGroup] = []  # in the next plan, whether it must be or not
         self._urgency = Urgency(queues, self.preemptor)
         self._queues = queues

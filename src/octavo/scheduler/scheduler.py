@@ -205,7 +205,7 @@ class Scheduler:
             if row.error is None and after // block_size > before // block_size:
                 self._publish(seq)
             progress.append(Progress(seq, row, work.num_tokens, work.start + 1))
-        self.pace.learn(flight, result.compute_s)
+        self.pace.learn(flight, result.compute_s + result.swap_s)
         if self._counts_service:
             self._count_service(progress)
         return progress

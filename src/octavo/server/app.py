@@ -50,6 +50,7 @@ def build_app(
         lifecycle=Lifecycle(engine.abort),
         model_names=(model_name, *aliases),
         max_body_bytes=max_body_bytes,
+        token_bytes_max=max(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)),
     )
     app = FastAPI(title="octavo", version=version)
     app.openapi = partial(_describe, app)  # type: ignore[method-assign]

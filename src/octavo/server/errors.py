@@ -64,8 +64,6 @@ class ApiError(Exception):
     def body(self) -> dict[str, object]:
         """The JSON object of the answer; a stream sends the same as an event."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
-        if self.status == HTTPStatus.TOO_MANY_REQUESTS:
-            kind = "rate_limit_error"
         return {
             "error": {
                 "message": self.message,

@@ -64,6 +64,7 @@ def budget(values: Mapping[str, object]) -> Iterator[None]:
 
 
 def charge(amount: int) -> None:
+    """Spend units of the budget in force. Raises ``TooMuchWork`` when it is used up."""
     left = _spent.get()
     left[0] -= amount
     if left[0] < 0:

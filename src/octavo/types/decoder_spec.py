@@ -27,6 +27,8 @@ class RopePairing(Enum):
 
 
 class Activation(Enum):
+    """What the gate of an MLP goes through: x * sigmoid(x), or GELU in its tanh form."""
+
     SILU = "silu"
     GELU_TANH = "gelu_tanh"
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -15,6 +14,7 @@ STOP_STRINGS_MAX = 16
 SEED_MAX = 2**63 - 1
 SAMPLES_MAX = 16384
 TIMEOUT_MAX_S = 1e6  # eleven days; a longer wait is a slip of the unit
+SHOWN_MAX = 60  # characters of a refused value that a message repeats
 
 
 class OutputKind(Enum):
@@ -88,6 +88,7 @@ class SamplingParams:
         _check_numbers(self)
         _check_samples(self)
         _check_stops(self)
+        _check_switches(self)
 
     @property
     def is_greedy(self) -> bool:
@@ -119,6 +120,8 @@ def _normalise(params: SamplingParams) -> None:
             put(params, name, (value,))
         elif isinstance(value, list):
             put(params, name, tuple(value))
+        elif not isinstance(value, tuple):
+            raise InvalidRequest(f"{name} must be a list, got {_shown(value)}", param=name)
     if params.top_k == -1:
         put(params, "top_k", 0)
     if params.seed == -1:
@@ -189,13 +192,23 @@ def _check_stops(params: SamplingParams) -> None:
         raise InvalidRequest("stop_token_ids must hold token ids >= 0", param="stop_token_ids")
 
 
+def _check_switches(params: SamplingParams) -> None:
+    """A string is true whatever it says, so only a real boolean can be meant."""
+    for name in ("include_stop_str_in_output", "ignore_eos", "detokenize", "skip_special_tokens"):
+        value: object = getattr(params, name)
+        if not isinstance(value, bool):
+            raise InvalidRequest(f"{name} must be a boolean, got {_shown(value)}", param=name)
+    if not isinstance(params.output_kind, OutputKind):
+        raise InvalidRequest("output_kind must be an OutputKind", param="output_kind")
+
+
 def _number(
     params: SamplingParams, name: str, low: float, high: float, *, low_open: bool = False
 ) -> None:
     value = getattr(params, name)
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value > high or value < low:
-        raise InvalidRequest(f"{name} must be in [{low}, {high}], got {value!r}", param=name)
+    if not is_number or not low <= value <= high:  # NaN is on neither side
+        raise InvalidRequest(f"{name} must be in [{low}, {high}], got {_shown(value)}", param=name)
     if low_open and value == low:
         raise InvalidRequest(f"{name} must be above {low}, got {value!r}", param=name)
 
@@ -203,4 +216,12 @@ def _number(
 def _integer(params: SamplingParams, name: str, low: int, high: int) -> None:
     value = getattr(params, name)
     if type(value) is not int or not low <= value <= high:
-        raise InvalidRequest(f"{name} must be an integer >= {low}, got {value!r}", param=name)
+        raise InvalidRequest(f"{name} must be an integer >= {low}, got {_shown(value)}", param=name)
+
+
+def _shown(value: object) -> str:
+    """Short. An int beyond 4300 digits has no repr at all."""
+    if isinstance(value, int) and abs(value) >= 2**64:
+        return "a huge integer"
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."

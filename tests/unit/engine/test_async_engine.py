@@ -462,8 +462,7 @@ def test_a_queue_that_is_full_refuses_and_takes_again_when_it_is_shorter() -> No
                 await eventually(engine, lambda stats: stats.num_running == 1)
             await asyncio.sleep(0)
         with pytest.raises(EngineOverloaded, match="2 requests wait; at most 2 may"):
-            for idx in range(3):
-                await anext(engine.generate([1], greedy(3), f"more{idx}"))
+            await anext(engine.generate([1], greedy(3), "more"))
         gate.remove()
         await asyncio.gather(*tasks)
         assert (await anext(engine.generate([1], greedy(1), "again"))).finished

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from octavo.hub import ALIASES, DEFAULT_MODEL, ModelKind, Resolver, cached_models
+from octavo.hub import ALIASES, DEFAULT_MODEL, Resolver, cached_models
 from octavo.hub.names import HubName
 from octavo.hub.wheels import WheelPuller
 from octavo.types.errors import ModelNotFound, UnsupportedModel
@@ -35,7 +35,7 @@ def gguf(tmp_path):
 
 def test_a_gguf_file_is_itself_and_named_by_its_stem(resolver, gguf):
     found = resolver.resolve(str(gguf))
-    assert (found.path, found.name, found.kind) == (gguf, "small.model", ModelKind.FILE)
+    assert (found.path, found.name) == (gguf, "small.model")
     assert resolver.resolve(gguf) == found
 
 
@@ -76,11 +76,7 @@ def test_hub_ids_go_to_the_hub(tmp_path):
     hub = FakeHub()
     found = Resolver(WheelPuller(tmp_path, run=FakePip({})), hub).resolve("org/name:Q8_0")
     assert hub.asked == [HubName("org/name", "Q8_0")]
-    assert (found.path, found.name, found.kind) == (
-        Path("/hub/file.gguf"),
-        "org/name",
-        ModelKind.HUB,
-    )
+    assert (found.path, found.name) == (Path("/hub/file.gguf"), "org/name")
 
 
 def test_an_alias_is_not_shadowed_by_a_folder_of_that_name(resolver, tmp_path, monkeypatch):
@@ -101,7 +97,7 @@ def test_a_pulled_alias_resolves_without_any_download(tmp_path):
     with path.open("wb") as file:
         file.truncate(alias.size_bytes)  # sparse: only the size is looked at
     found = Resolver(puller, FakeHub()).resolve(DEFAULT_MODEL)
-    assert (found.path, found.name, found.kind) == (path, DEFAULT_MODEL, ModelKind.ALIAS)
+    assert (found.path, found.name) == (path, DEFAULT_MODEL)
     assert pip.asked == []
     assert [model.name for model in cached_models(tmp_path)] == [DEFAULT_MODEL]
 

@@ -149,6 +149,25 @@ def test_a_closed_stream_ends_its_request():
     assembled.engine.check()
 
 
+@pytest.mark.parametrize("end", [lambda stream: stream.close(), lambda stream: None])
+def test_a_stream_that_is_closed_or_dropped_before_its_first_output_ends_its_request(end):
+    llm, assembled = make_llm()
+    stream = llm.stream("hi", FOUR)
+    end(stream)
+    del stream
+    assert not assembled.engine.has_unfinished()
+    assembled.engine.check()
+
+
+def test_a_finished_stream_stays_finished():
+    llm, assembled = make_llm()
+    stream = llm.stream("hi", FOUR)
+    assert len(list(stream)) == 4
+    assert list(stream) == []
+    stream.close()
+    assembled.engine.check()
+
+
 def test_a_batch_in_the_middle_of_a_stream_takes_nothing_from_it():
     llm, _ = make_llm()
     stream = llm.stream("hi", SamplingParams(temperature=0, max_tokens=6))
@@ -174,6 +193,24 @@ def test_as_completed_gives_the_first_to_end_first():
     assert next(ended).request_id == ids[1]
     ended.close()
     assert not assembled.engine.has_unfinished()
+
+
+def test_as_completed_refuses_an_id_that_is_not_open():
+    llm, _ = make_llm()
+    (known,) = llm.enqueue("a", FOUR)
+    assert [output.request_id for output in llm.as_completed([known])] == [known]
+    for request_id in (known, "nonsense"):
+        with pytest.raises(InvalidRequest, match="no open request"):
+            next(llm.as_completed([request_id]))
+
+
+def test_a_stream_takes_one_conversation_and_drops_none_in_silence():
+    llm, _ = make_llm()
+    conversation = [{"role": "user", "content": "hi"}]
+    with pytest.raises(InvalidRequest, match="a role and a content"):
+        llm.stream_chat([conversation, conversation])
+    with pytest.raises(InvalidRequest, match="list of dicts"):
+        llm.stream_chat(conversation[0])
 
 
 def test_a_failed_step_is_reported_on_its_requests_and_the_engine_goes_on():

@@ -48,6 +48,12 @@ def test_an_unknown_name_is_a_type_error_with_the_nearest_known_one():
         config(zzz=1)
 
 
+def test_two_names_of_one_option_do_not_overrule_each_other_in_silence():
+    with pytest.raises(TypeError, match="threads is another name"):
+        config(num_threads=2, threads=3)
+    assert config(num_threads=2, threads=None).runtime.threads == 2
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -7,8 +7,10 @@ import pytest
 
 from gguf_writer import GgufWriter
 from octavo.formats.gguf import GgufFile
-from octavo.loaders.gguf import as_float32, check_gguf, load_gguf
+from octavo.formats.gguf_types import TENSOR_TYPES
+from octavo.loaders.gguf import MATRIX_TYPES, as_float32, check_gguf, load_gguf
 from octavo.models import registry
+from octavo.ops import cpu
 from octavo.types.decoder_spec import Slot
 from octavo.types.errors import BadCheckpoint, UnsupportedModel
 from tiny_gguf import HEAD_DIM, HIDDEN, Q8_0, VOCAB, tiny_gemma3, tiny_llama
@@ -37,6 +39,10 @@ def test_every_tensor_reaches_its_slot_unchanged():
     assert sink.matrices[Slot.EMBEDDING, None] == (Q8_0, (VOCAB, HIDDEN), embedding)
     assert sink.matrices[Slot.K, 1][1] == (2 * HEAD_DIM, HIDDEN)
     assert sink.vectors[Slot.Q_NORM, 1] == writer.tensor("blk.1.attn_q_norm.weight").data
+
+
+def test_the_loader_takes_the_types_that_the_native_core_computes_with():
+    assert {number for number in TENSOR_TYPES if cpu.is_supported_type(number)} == MATRIX_TYPES
 
 
 def test_half_precision_vectors_become_float32():
@@ -75,7 +81,7 @@ def test_types_that_octavo_cannot_compute_are_named():
     writer = tiny_llama()
     tensor = writer.tensor("blk.0.attn_q.weight")
     tensor.ggml_type, tensor.data = 20, bytes(64 * 64 // 32 * 18)
-    with pytest.raises(UnsupportedModel, match=r"attn_q.weight: got IQ4_NL, wanted a type that"):
+    with pytest.raises(UnsupportedModel, match=r"got IQ4_NL, wanted one of BF16 F16 F32 Q4_0 "):
         load(writer)
     writer = tiny_llama()
     tensor = writer.tensor("output_norm.weight")

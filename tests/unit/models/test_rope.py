@@ -20,7 +20,6 @@ from octavo.models.rope import (
     read_rope,
     scale_by_factors,
     scale_linear,
-    scale_llama3,
     scale_yarn,
 )
 from octavo.types.decoder_spec import RopePairing, RopeSpec
@@ -39,16 +38,6 @@ def assert_close(actual: object, expected: np.ndarray) -> None:
 
 def plain(dim: int, base: float) -> np.ndarray:
     return 1.0 / base ** (np.arange(0, dim, 2, dtype=np.float64) / dim)
-
-
-def numpy_llama3(dim: int, base: float) -> np.ndarray:
-    """The piecewise form by wavelength: factor 8, low 1, high 4, context 8192."""
-    inv = plain(dim, base)
-    wavelength = 2 * np.pi / inv
-    smooth = (8192 / wavelength - 1.0) / (4.0 - 1.0)
-    blended = (1 - smooth) * inv / 8.0 + smooth * inv
-    scaled = np.where(wavelength > 8192 / 1.0, inv / 8.0, blended)
-    return np.where(wavelength < 8192 / 4.0, inv, scaled)
 
 
 def numpy_yarn(dim: int, base: float, factor: float, context: int) -> np.ndarray:
@@ -72,10 +61,6 @@ def test_every_scaling_matches_its_formula(dim: int, base: float):
     assert_close(scale_linear(inv_freq, 8.0), plain(dim, base) / 8.0)
     factors = [1.0 + pair for pair in range(dim // 2)]
     assert_close(scale_by_factors(inv_freq, factors), plain(dim, base) / np.array(factors))
-    llama3 = scale_llama3(
-        inv_freq, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192
-    )
-    assert_close(llama3, numpy_llama3(dim, base))
     if dim > 2:  # with one pair the published ramp has no width
         yarn = scale_yarn(inv_freq, dim, base, YarnScaling(4.0, 32768))
         assert_close(yarn, numpy_yarn(dim, base, 4.0, 32768))
@@ -86,16 +71,6 @@ def test_the_bound_catches_one_wrong_frequency():
     wrong[13] *= 1.0 + 1e-12
     with pytest.raises(AssertionError, match="off by 1e-12"):
         assert_close(wrong, plain(64, 1e4))
-
-
-def test_llama3_leaves_fast_pairs_and_slows_slow_ones():
-    inv_freq = inverse_frequencies(128, 5e5)
-    scaled = scale_llama3(
-        inv_freq, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context=8192
-    )
-    assert scaled[0] == inv_freq[0] == 1.0
-    assert scaled[-1] == inv_freq[-1] / 8.0
-    assert list(scaled) == sorted(scaled, reverse=True)
 
 
 def test_yarn_magnitude():

@@ -171,8 +171,8 @@ Step step_for(uint32_t magnitude_bits, float levels) {
   return {amplitude / levels, levels / amplitude};
 }
 
-int32_t round_to_int(float x,
-                     const Step& step) {  // half to even; |x * inverse| <= levels * (1 + 2 eps)
+// Half to even; |x * inverse| <= levels * (1 + 2 eps), so the result is within the levels.
+int32_t round_to_int(float x, const Step& step) {
   if (step.inverse == 0.0f) return 0;
   return static_cast<int32_t>(std::nearbyint(x * step.inverse));
 }

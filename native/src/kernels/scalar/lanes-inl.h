@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Eight float lanes in portable C++: the definition that every other lanes-inl.h
-// must match bit for bit. Each lane operation is one correctly rounded IEEE
-// operation. max and min return their second operand when either is NaN, as x86
-// does: callers rely on it to let a NaN through a clamp, or to drop it.
+// Eight float lanes in portable C++: the definition that every other lanes-inl.h must match bit for
+// bit. Each lane operation is one correctly rounded IEEE operation. max and min return their second
+// operand when either is NaN, as x86 does: callers rely on it to let a NaN through a clamp, or to
+// drop it.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#include "quant/half.h"
 
 namespace octavo::scalar {
 namespace {
@@ -32,22 +34,8 @@ inline float float_of(uint32_t bits) {
   return x;
 }
 
-// Exact; a signalling NaN becomes quiet, as in hardware.
-inline float float_of_half(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
-  const uint32_t exponent = (half >> 10) & 31u;
-  const uint32_t fraction = half & 0x3ffu;
-  if (exponent == 31) {
-    return float_of(sign | 0x7f800000u | (fraction << 13) | (fraction ? 0x400000u : 0u));
-  }
-  if (exponent != 0) return float_of(sign | ((exponent + 112) << 23) | (fraction << 13));
-  // Subnormal: fraction * 2^-24, a product that no float32 rounding touches.
-  const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
-  return float_of(sign | bits_of(magnitude));
-}
-
-// Round to nearest, ties to even; overflow becomes
-// infinity, a NaN keeps its top bits and turns quiet.
+// Round to nearest, ties to even; overflow becomes infinity, a NaN keeps its top bits and turns
+// quiet.
 inline uint16_t half_of_float(float x) {
   const uint32_t bits = bits_of(x);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
@@ -88,7 +76,7 @@ inline V load(const float* p) {
   return each([&](size_t i) { return p[i]; });
 }
 inline V load(const uint16_t* halves) {
-  return each([&](size_t i) { return float_of_half(halves[i]); });
+  return each([&](size_t i) { return quant::half_to_float(halves[i]); });
 }
 inline void store(float* p, V a) { std::memcpy(p, a.at, sizeof a.at); }
 inline void store_half(uint16_t* p, V a) {

@@ -27,6 +27,7 @@ from octavo.server.openai import generation
 from octavo.server.openai.generation import Job, Outputs
 from octavo.server.openai.sampling import UnknownFields
 from octavo.server.openai.schemas import GenerationRequest
+from octavo.types.errors import PromptTooLong
 from octavo.types.outputs import CompletionOutput, RequestOutput
 from octavo.types.ports import Tokenizer
 
@@ -40,8 +41,26 @@ class Service:
     lifecycle: Lifecycle
     model_names: tuple[str, ...]
     max_body_bytes: int
+    token_bytes_max: int  # of the longest token
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     created: int = field(default_factory=lambda: int(time.time()))
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Token ids. Raises ``PromptTooLong`` at once for what could not fit however it is cut.
+
+        A tokenizer takes some 300 bytes for each byte of text: bodies of the largest size, a few at
+        a time, would take all of the machine's memory on the way to a refusal.
+        """
+        limit = self.engine.admission.limits.max_model_len
+        num_bytes = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        num_tokens_min = num_bytes // self.token_bytes_max
+        if num_tokens_min > limit:
+            raise PromptTooLong(
+                f"the prompt has more than {num_tokens_min} tokens; with one token of answer at"
+                f" most {limit} fit the model's context (max_model_len)",
+                param="prompt",
+            )
+        return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
 
 
 class Choices(Protocol):

@@ -37,7 +37,7 @@ def parse(body: bytes, service: Service, job_id: str) -> Parsed:
         add_generation_prompt=adds_generation_prompt,
     )
     # The template has written the special tokens already; adding them again would double BOS.
-    ids = service.tokenizer.encode(text, add_special_tokens=bool(chat.add_special_tokens))
+    ids = service.encode(text, add_special_tokens=bool(chat.add_special_tokens))
     num_top = (chat.top_logprobs or 0) if chat.logprobs else None
     prompt: PromptDict = {"prompt": text, "prompt_token_ids": ids}
     job = Job.admit(f"chatcmpl-{job_id}", [prompt], params, service.engine.admission)

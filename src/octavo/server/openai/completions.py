@@ -33,7 +33,7 @@ def parse(body: bytes, service: Service, job_id: str) -> Parsed:
     params = completion_params(asked)
     adds_special = asked.add_special_tokens is not False
     prompts = [
-        _encoded(item, service.tokenizer, add_special_tokens=adds_special)
+        _encoded(item, service, add_special_tokens=adds_special)
         for item in parse_prompts(asked.prompt)
     ]
     job = Job.admit(
@@ -53,12 +53,10 @@ def parse(body: bytes, service: Service, job_id: str) -> Parsed:
     return Parsed(asked, job, choices)
 
 
-def _encoded(
-    prompt: str | list[int], tokenizer: Tokenizer, *, add_special_tokens: bool
-) -> PromptDict:
+def _encoded(prompt: str | list[int], service: Service, *, add_special_tokens: bool) -> PromptDict:
     if isinstance(prompt, list):
         return {"prompt_token_ids": prompt}
-    ids = tokenizer.encode(prompt, add_special_tokens=add_special_tokens)
+    ids = service.encode(prompt, add_special_tokens=add_special_tokens)
     return {"prompt": prompt, "prompt_token_ids": ids}
 
 

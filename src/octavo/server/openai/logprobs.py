@@ -25,6 +25,7 @@ def token_text(raw: bytes) -> str:
 def chat_logprobs(
     tokenizer: Tokenizer, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], num_top: int
 ) -> dict[str, object]:
+    """The ``logprobs`` object of a chat choice; ``logprobs[i]`` belongs to ``token_ids[i]``."""
     content = []
     for token_id, by_id in zip(token_ids, logprobs, strict=True):
         entry = _chat_entry(tokenizer, token_id, by_id[token_id])

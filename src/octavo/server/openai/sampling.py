@@ -108,6 +108,9 @@ def refuse_unsupported(request: GenerationRequest, unknown: UnknownFields) -> No
 
 
 def completion_params(request: CompletionRequest) -> SamplingParams:
+    """Raises ``InvalidRequest``. A request that only echoes costs one token, which nobody sees: the
+    engine always generates.
+    """
     max_tokens = COMPLETION_MAX_TOKENS if request.max_tokens is None else request.max_tokens
     if request.only_echoes:
         max_tokens = 1
@@ -116,6 +119,7 @@ def completion_params(request: CompletionRequest) -> SamplingParams:
 
 
 def chat_params(request: ChatRequest) -> SamplingParams:
+    """Raises ``InvalidRequest``, naming the field as this endpoint spells it."""
     if request.top_logprobs and not request.logprobs:
         raise InvalidRequest("top_logprobs needs logprobs to be true", param="top_logprobs")
     both = (request.max_completion_tokens, request.max_tokens)

@@ -62,6 +62,8 @@ class GenerationRequest(BaseModel):
 
 
 class CompletionRequest(GenerationRequest):
+    """The body of POST /v1/completions. ``logprobs`` is a count here, and a switch in chat."""
+
     prompt: Annotated[Any, Field(description="text, token ids, or an array of either")]
     logprobs: Int64 | None = None
     echo: bool | None = None
@@ -83,6 +85,8 @@ class ChatMessage(BaseModel):
 
 
 class ChatRequest(GenerationRequest):
+    """The body of POST /v1/chat/completions."""
+
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_completion_tokens: Int64 | None = None
     logprobs: bool | None = None

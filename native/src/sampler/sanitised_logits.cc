@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "sampler/logit_row.h"
+#include "sampler/sanitised_logits.h"
 
 #include <cmath>
 
 namespace octavo {
 
-float sanitised(float logit) { return LogitRow::sanitised_inline(logit); }
+float sanitised(float logit) { return SanitisedLogits::sanitised_inline(logit); }
 
-LogitRow::LogitRow(std::span<const float> logits, std::span<const int32_t> banned_ids)
+SanitisedLogits::SanitisedLogits(std::span<const float> logits, std::span<const int32_t> banned_ids)
     : logits_(logits) {
   banned_.reserve(banned_ids.size());
   for (const int32_t id : banned_ids) {
@@ -16,7 +16,7 @@ LogitRow::LogitRow(std::span<const float> logits, std::span<const int32_t> banne
   std::sort(banned_.begin(), banned_.end());
 }
 
-float LogitRow::max(const VectorKernels& kernels) const {
+float SanitisedLogits::max(const VectorKernels& kernels) const {
   if (banned_.empty()) return sanitised(kernels.max(logits_.data(), size()));
   float best = kNever;
   for_each_chunk([&](size_t, std::span<const float> chunk) {
@@ -25,7 +25,7 @@ float LogitRow::max(const VectorKernels& kernels) const {
   return best;
 }
 
-size_t LogitRow::argmax(const VectorKernels& kernels) const {
+size_t SanitisedLogits::argmax(const VectorKernels& kernels) const {
   if (banned_.empty()) return kernels.argmax(logits_.data(), size());
   float best = kNever;
   size_t best_id = 0;
@@ -39,8 +39,8 @@ size_t LogitRow::argmax(const VectorKernels& kernels) const {
   return best_id;
 }
 
-void LogitRow::keep_top(const VectorKernels& kernels, size_t count, float floor,
-                        std::vector<TokenLogprob>& kept) const {
+void SanitisedLogits::keep_top(const VectorKernels& kernels, size_t count, float floor,
+                               std::vector<TokenLogprob>& kept) const {
   kept.clear();
   if (count == 0) return;
   const auto shrink = [&] {

@@ -19,12 +19,12 @@ inline bool likelier(const TokenLogprob& a, const TokenLogprob& b) {
 
 float sanitised(float logit);
 
-class LogitRow {
+class SanitisedLogits {
  public:
   static constexpr size_t kChunk = 1024;  // 4 KiB on the stack, in L1 for every pass over it
 
   // Ids outside the vocabulary are left out: they cannot be drawn anyway.
-  LogitRow(std::span<const float> logits, std::span<const int32_t> banned_ids);
+  SanitisedLogits(std::span<const float> logits, std::span<const int32_t> banned_ids);
 
   size_t size() const { return logits_.size(); }
 

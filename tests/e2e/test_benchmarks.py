@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Benchmarks rot when nobody runs them: the smallest run must work and end in a report."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.model
+
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 120  # for a hung run, not a measurement
+
+
+def test_compare_in_smoke_mode_ends_with_one_json_document(smollm2_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "compare.py"), "--smoke", "--threads", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert {"cpu", "commit", "date", "model", "threads", "repeats"} <= report["about"].keys()
+    assert report["results"]
+    for workload, rows in report["results"].items():
+        assert rows["octavo"], workload
+        assert all(tokens_per_s > 0 for tokens_per_s in rows["octavo"]), workload
