@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from octavo.assemble import Assembled, build_engine
 from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig, SchedulerConfig
@@ -23,12 +25,18 @@ def settings(
     num_blocks: int | None = None,
     num_seqs: int = 64,
     isa: str | None = None,
+    **others: Any,
 ) -> EngineConfig:
-    return EngineConfig(
-        cache=CacheConfig(block_size=block_size, num_blocks=num_blocks),
-        scheduler=SchedulerConfig(max_num_seqs=num_seqs, max_num_batched_tokens=step_tokens),
-        runtime=RuntimeConfig(threads=threads, seed=1, isa=isa),
-    )
+    """``others`` are fields of any of the three configurations, by name."""
+    cache = CacheConfig(block_size=block_size, num_blocks=num_blocks)
+    scheduler = SchedulerConfig(max_num_seqs=num_seqs, max_num_batched_tokens=step_tokens)
+    runtime = RuntimeConfig(threads=threads, seed=1, isa=isa)
+    parts = {}
+    for name, part in (("cache", cache), ("scheduler", scheduler), ("runtime", runtime)):
+        own = [field.name for field in fields(part) if field.name in others]
+        parts[name] = replace(part, **{field: others.pop(field) for field in own})
+    assert not others, f"no such setting: {others}"
+    return EngineConfig(**parts)  # type: ignore[arg-type]
 
 
 @contextmanager

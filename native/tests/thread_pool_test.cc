@@ -82,6 +82,23 @@ TEST(two_teams_do_not_disturb_each_other) {
   CHECK(runs_a[1] <= 100 && runs_b[1] <= 100 && runs_b[2] <= 100);
 }
 
+// The region after a stall runs on fewer threads, and still does all of its units.
+TEST(a_shrunken_team_shares_out_everything) {
+  ThreadPool pool(2);
+  auto stall = [](size_t idx) noexcept {
+    if (idx == 1) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  };
+  pool.run(stall);
+  std::vector<int> done(101);
+  auto body = [&](size_t idx) noexcept {
+    const Share share = pool.share(done.size(), idx);
+    for (size_t i = share.begin; i < share.end; ++i) ++done[i];
+  };
+  pool.run(body);
+  CHECK_EQ(pool.team(), size_t{1});
+  CHECK(done == std::vector<int>(101, 1));
+}
+
 constexpr uint64_t kMs = 1'000'000;
 
 TEST(a_stalled_region_halves_the_team_and_a_pause_later_it_is_tried_again) {

@@ -10,6 +10,15 @@
 
 namespace octavo {
 
+// The half-open share [begin, end) of `count` units that belongs to one of `parts` threads; sizes
+// differ by at most one.
+struct Share {
+  size_t begin, end;
+};
+inline Share share_of(size_t count, size_t parts, size_t idx) {
+  return {count * idx / parts, count * (idx + 1) / parts};
+}
+
 // How many threads of a team to use while somebody else wants the same cores.
 //
 // A barrier waits for the slowest thread, so one thread that the system has descheduled for a
@@ -59,6 +68,10 @@ class ThreadPool {
   // while the machine is busy. What a region computes must not depend on it.
   size_t team() const { return team_; }
 
+  // A thread's share of `count` units in the region in progress. Never share by size(): threads
+  // that are not in the team would take theirs with them.
+  Share share(size_t count, size_t thread_idx) const { return share_of(count, team_, thread_idx); }
+
   // Runs `region` once on every thread of the team; returns when all have finished.
   void run(Region region, void* context);
 
@@ -95,14 +108,5 @@ class ThreadPool {
   uint64_t stalled_ns_ = 0;  // of the caller, in the region in progress
   std::vector<std::thread> threads_;
 };
-
-// The half-open share [begin, end) of `count` units that belongs to one of `parts` threads; sizes
-// differ by at most one.
-struct Share {
-  size_t begin, end;
-};
-inline Share share_of(size_t count, size_t parts, size_t idx) {
-  return {count * idx / parts, count * (idx + 1) / parts};
-}
 
 }  // namespace octavo

@@ -172,7 +172,7 @@ float* Forward::split_max_sum(const LayerConfig& layer, size_t split_idx, size_t
 void Forward::merge_splits(size_t layer_idx, size_t thread_idx) noexcept {
   const LayerConfig& layer = config_.layers[layer_idx];
   const size_t group = layer.num_heads / layer.num_kv_heads;
-  const Share items = share_of(split_runs_.size() * layer.num_kv_heads, pool_.team(), thread_idx);
+  const Share items = pool_.share(split_runs_.size() * layer.num_kv_heads, thread_idx);
   for (size_t item = items.begin; item < items.end; ++item) {
     const size_t split_idx = item / layer.num_kv_heads;
     const size_t kv_head = item % layer.num_kv_heads;

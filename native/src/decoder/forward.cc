@@ -178,7 +178,7 @@ void Forward::run_layer(size_t layer_idx, size_t thread_idx) noexcept {
 // Whole tiles of 4 tokens, so that no two threads write to one tile of a quantised form.
 Share Forward::token_share(size_t num_tokens, size_t thread_idx) const {
   const size_t num_tiles = (num_tokens + kTokenTile - 1) / kTokenTile;
-  const Share tiles = share_of(num_tiles, pool_.team(), thread_idx);
+  const Share tiles = pool_.share(num_tiles, thread_idx);
   return {std::min(tiles.begin * kTokenTile, num_tokens),
           std::min(tiles.end * kTokenTile, num_tokens)};
 }
@@ -252,7 +252,7 @@ void Forward::multiply_chunk(std::span<const Product> products, const Activation
   size_t num_granules = 0;
   for (const Product& p : products)
     num_granules += (p.matrix->num_panels() + granule - 1) / granule;
-  const Share share = share_of(num_granules, pool_.team(), thread_idx);
+  const Share share = pool_.share(num_granules, thread_idx);
 
   size_t first = 0;  // granules before this product
   for (const Product& product : products) {
@@ -287,7 +287,7 @@ void Forward::gate_and_up(size_t layer_idx, size_t thread_idx) noexcept {
   const ActivationKinds kinds = kinds_[layer_idx].down;
   const size_t num_tokens = input_->tokens.size();
   const size_t num_units = (mlp_dim + kUnitRows - 1) / kUnitRows;
-  const Share units = share_of(num_units, pool_.team(), thread_idx);
+  const Share units = pool_.share(num_units, thread_idx);
   for (size_t t = 0; t < num_tokens; t += kMlpChunkTokens) {
     const Share tokens = {t, std::min(t + kMlpChunkTokens, num_tokens)};
     for (size_t unit = units.begin; unit < units.end; ++unit) {

@@ -136,7 +136,7 @@ void Model::load_matrix(Slot slot, std::optional<size_t> layer_idx, WeightType t
   std::byte* panels = take(packed_bytes(type, rows, cols));
   const size_t num_units = (rows + kUnitRows - 1) / kUnitRows;
   auto pack = [&](size_t thread_idx) noexcept {
-    const Share units = share_of(num_units, pool.team(), thread_idx);
+    const Share units = pool.share(num_units, thread_idx);
     const size_t end = std::min(units.end * kUnitRows, rows);
     if (units.begin < units.end) {
       pack_rows(type, data.data(), units.begin * kUnitRows, end, cols, panels);

@@ -54,7 +54,7 @@ template <typename MoveOne>
 int run_moves(std::span<const SwapMove> moves, ThreadPool& pool, MoveOne move_one) {
   std::atomic<int> error{0};
   auto region = [&](size_t thread_idx) noexcept {
-    const Share share = share_of(moves.size(), pool.size(), thread_idx);
+    const Share share = pool.share(moves.size(), thread_idx);
     for (size_t i = share.begin; i < share.end && error.load() == 0; ++i) {
       int none = 0;
       const int failed = move_one(moves[i]);
