@@ -73,9 +73,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--num-seqs", type=int, default=256)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--smoke", action="store_true", help="a few steps: does it run at all?")
     args = parser.parse_args()
+    steps = 10 if args.smoke else args.steps
     for num_waiting in (0, 1000):
-        plan_s, commit_s = measure(args.num_seqs, args.steps, num_waiting)
+        plan_s, commit_s = measure(args.num_seqs, steps, num_waiting)
         scale = 1e6 / args.num_seqs
         print(
             f"{args.num_seqs} running, {num_waiting} waiting: plan {plan_s * scale:.2f} us,"

@@ -20,7 +20,7 @@ from octavo.executor.inline import InlineExecutor
 from octavo.executor.threaded import ThreadedExecutor
 from octavo.formats.gguf import GgufFile
 from octavo.loaders.gguf import check_gguf, load_gguf
-from octavo.machine.cpus import cpu_budget
+from octavo.machine.cpus import CpuBudget, cpu_budget
 from octavo.machine.memory import memory_budget
 from octavo.models import registry
 from octavo.ops.decoder import DEFAULT_SPIN_US, Decoder
@@ -138,7 +138,9 @@ def _start(
     source = random.SystemRandom() if seed is None else random.Random(seed)
     rates = env.chaos()
     return Engine(
-        _new_executor(Worker(decoder), config.runtime.pipeline_depth),
+        _new_executor(
+            Worker(decoder), choose_depth(config.runtime, decoder.num_threads, cpu_budget())
+        ),
         tokenizer,
         replace(config, scheduler=replace(limits, max_model_len=model_len)),
         clock=time.monotonic,
@@ -146,6 +148,16 @@ def _start(
         # A source of its own: faults must not move the seeds of the requests.
         chaos=None if rates is None else Chaos(rates, random.Random(f"chaos {seed}")),
     )
+
+
+def choose_depth(runtime: RuntimeConfig, num_threads: int, budget: CpuBudget) -> int:
+    """Plans in flight: 2 only where planning has a CPU of its own beside ``num_threads``."""
+    if runtime.pipeline_depth is not None:
+        return runtime.pipeline_depth
+    num_cpus: float = budget.num_affine
+    if budget.quota_cpus is not None:
+        num_cpus = min(num_cpus, budget.quota_cpus)
+    return 2 if num_cpus >= num_threads + 1 else 1
 
 
 def _new_executor(worker: Worker, depth: int) -> Executor:

@@ -3,10 +3,20 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from dataclasses import fields
 from pathlib import Path
 
+import pytest
+
+from octavo.llm.options import engine_config
 from octavo.types import env
+from octavo.types.beam_search_params import BeamSearchParams
+from octavo.types.config import CacheConfig, RuntimeConfig, SchedulerConfig
+from octavo.types.errors import InvalidConfig
+from octavo.types.sampling_params import SamplingParams
+from octavo.types.sequence import LEGAL_EDGES
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("src", "native", "tests", "tools", "benchmarks", "docs")
@@ -60,10 +70,97 @@ def test_a_file_that_has_moved_is_noticed():
     ]
 
 
+def calls(program: str) -> list[tuple[str, dict[str, object]]]:
+    """Each call of a plain name, with its keyword arguments that are literals."""
+    return [
+        (
+            node.func.id,
+            {k.arg: k.value.value for k in node.keywords if isinstance(k.value, ast.Constant)},
+        )
+        for node in ast.walk(ast.parse(program))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+
+
+def test_options_in_readme_exist():
+    """The constructors refuse names and values that are not theirs, so they are called."""
+    makers = {
+        "LLM": lambda **options: engine_config("a model", options, stacklevel=1),
+        "SamplingParams": SamplingParams,
+        "BeamSearchParams": BeamSearchParams,
+    }
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    made = [
+        makers[name](**options) for p in programs for name, options in calls(p) if name in makers
+    ]
+    assert len(made) >= 5
+
+
 def test_glossary_is_sorted():
     text = (ROOT / "docs" / "glossary.md").read_text()
     words = re.findall(r"^\| ([a-z][^|]*) \|", text, re.MULTILINE)[1:]
     assert words == sorted(words)
+
+
+def number(text: str) -> float:
+    """``2^20``, ``0.5`` or ``8``."""
+    base, _, exponent = text.partition("^")
+    return int(base) ** int(exponent) if exponent else ast.literal_eval(base)
+
+
+class TestSettingsPage:
+    """docs/settings.md, row by row against the dataclasses."""
+
+    CONFIGS = (CacheConfig, SchedulerConfig, RuntimeConfig)
+
+    def rows(self, config: type) -> dict[str, tuple[str, str]]:
+        """{name: (default, range)} in the section of one class."""
+        text = (ROOT / "docs" / "settings.md").read_text()
+        section = text.split(f"\n## {config.__name__}\n")[1].split("\n## ")[0]
+        found = re.findall(r"^\| `(\w+)` \| [^|]+ \| `(.+?)` \| (.+?) \| .+ \|$", section, re.M)
+        assert len(found) == section.count("\n| `")
+        return {name: (default, limits) for name, default, limits in found}
+
+    @pytest.mark.parametrize("config", CONFIGS)
+    def test_names_and_defaults(self, config: type) -> None:
+        listed = {name: ast.literal_eval(row[0]) for name, row in self.rows(config).items()}
+        actual = {field.name: field.default for field in fields(config)}
+        assert {k: (type(v), v) for k, v in listed.items()} == {
+            k: (type(v), v) for k, v in actual.items()
+        }
+
+    @pytest.mark.parametrize("config", CONFIGS)
+    def test_ranges(self, config: type) -> None:
+        """Both ends are taken and what lies beyond is refused; 8 is the grain of block_size."""
+        for name, (_, limits) in self.rows(config).items():
+            if interval := re.match(r"\[([\d.^]+), ([\d.^]+)\]", limits):
+                low, high = map(number, interval.groups())
+                for value in (low, high):
+                    config(**{name: value})
+                for value in (low - 8, high + 8):
+                    with pytest.raises(InvalidConfig, match=name):
+                        config(**{name: value})
+
+    @pytest.mark.parametrize("config", CONFIGS)
+    def test_choices(self, config: type) -> None:
+        for name, (_, limits) in self.rows(config).items():
+            choices = re.findall(r'`"(\w+)"`', limits)
+            for value in choices:
+                config(**{name: value})
+            if choices:
+                with pytest.raises(InvalidConfig) as refusal:
+                    config(**{name: "?"})
+                if "[" not in limits:
+                    assert f"one of {', '.join(choices)};" in str(refusal.value)
+
+
+def test_state_machine_in_docs_is_the_one_in_the_code():
+    text = (ROOT / "docs" / "scheduling.md").read_text()
+    listed = re.findall(r"^\| (\w+) → (\w+) \|", text, re.MULTILINE)
+    assert len(listed) == len(set(listed))
+    assert set(listed) == {
+        (before.value, after.value) for before, edges in LEGAL_EDGES.items() for after in edges
+    }
 
 
 def test_log_entries_carry_machine_and_commit():

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from octavo.assemble import KV_SHARE, Assembled, choose_num_blocks, start_engine
+from octavo.assemble import KV_SHARE, Assembled, choose_depth, choose_num_blocks, start_engine
 from octavo.formats.gguf import GgufFile
+from octavo.machine.cpus import CpuBudget
 from octavo.models.registry import spec_for
 from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig, SchedulerConfig
 from octavo.types.errors import InvalidConfig, UnsupportedModel
@@ -102,3 +103,22 @@ def test_a_planted_specification_takes_the_place_of_the_files_own():
         assembled = start_engine(file, config, model_name="tiny", spec=spec)
     assert assembled.spec is spec
     assembled.close()
+
+
+@pytest.mark.parametrize(
+    ("num_affine", "quota", "threads", "depth"),
+    [
+        (2, None, 2, 1),
+        (2, None, 1, 2),
+        (8, None, 7, 2),
+        (8, 2.0, 2, 1),
+        (8, 2.5, 2, 1),
+        (8, 3.0, 2, 2),
+    ],
+)
+def test_planning_ahead_needs_a_cpu_of_its_own(
+    num_affine: int, quota: float | None, threads: int, depth: int
+):
+    budget = CpuBudget(threads, "", num_affine, num_affine, quota)
+    assert choose_depth(RuntimeConfig(), threads, budget) == depth
+    assert choose_depth(RuntimeConfig(pipeline_depth=3), threads, budget) == 3

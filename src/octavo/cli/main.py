@@ -16,7 +16,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from octavo.cli import chat, doctor, generate, inspect, models, run, serve
+from octavo.cli import (
+    chat,
+    doctor,
+    generate,
+    inspect,
+    inspect_server,
+    models,
+    run,
+    serve,
+    vmstat,
+)
 from octavo.types import env
 from octavo.types.errors import InvalidConfig, OctavoError
 
@@ -124,6 +134,10 @@ _add("models", models.models, *models.MODELS_EXAMPLES)
 _add("pull", models.pull, *models.PULL_EXAMPLES)
 _add("inspect", inspect.inspect, *inspect.EXAMPLES)
 _add("doctor", doctor.doctor, *doctor.EXAMPLES)
+_add("ps", inspect_server.ps, *inspect_server.PS_EXAMPLES)
+_add("blocks", inspect_server.blocks, *inspect_server.BLOCKS_EXAMPLES)
+_add("pmap", inspect_server.pmap, *inspect_server.PMAP_EXAMPLES)
+_add("vmstat", vmstat.vmstat, *vmstat.EXAMPLES)
 
 
 def main() -> None:

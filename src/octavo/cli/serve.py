@@ -4,15 +4,19 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from octavo.cli import flags
+from octavo.cli.client import LOOPBACK
+from octavo.cli.knobs import with_knobs
 from octavo.hub.aliases import DEFAULT_MODEL
 from octavo.progress import TerminalProgress
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from octavo.assemble import Assembled
 
 logger = logging.getLogger(__name__)
@@ -20,10 +24,12 @@ logger = logging.getLogger(__name__)
 EXAMPLES = (
     "octavo serve",
     "octavo serve gemma3-270m --port 8080 --kv-cache-memory 2GiB",
+    "octavo serve --swap-space 4 --slo-itl-ms 80 --max-num-queued-reqs 200",
     "octavo serve ./model.gguf --served-model-name mine --host 0.0.0.0",
 )
 
 
+@with_knobs
 def serve(
     model_tag: Annotated[
         str | None,
@@ -57,13 +63,23 @@ def serve(
         int | None,
         typer.Option(min=0, help="Source of the seeds of requests that bring none."),
     ] = None,
+    debug_routes: Annotated[
+        bool | None,
+        typer.Option(
+            "--debug-routes/--no-debug-routes",
+            help="Answer `octavo ps`, `blocks` and `pmap`, which show everybody's requests, though "
+            "never their text. Default: only if no other machine can connect.",
+        ),
+    ] = None,
+    **knobs: Any,
 ) -> None:
     """Serve a model over HTTP, with OpenAI's API.
 
-    Routes: /v1/chat/completions, /v1/completions, /v1/models, /health, /metrics. SIGTERM or Ctrl-C
-    lets running answers finish first.
+    Routes: /v1/chat/completions, /v1/completions, /v1/models, /health, /load, /metrics; look inside
+    with octavo ps, blocks, pmap and vmstat. SIGTERM or Ctrl-C lets running answers finish first.
     """
     options = {
+        **knobs,
         "max_model_len": max_model_len,
         "max_num_seqs": max_num_seqs,
         "max_num_batched_tokens": max_num_batched_tokens,
@@ -73,26 +89,47 @@ def serve(
         "isa": isa,
         "seed": seed,
     }
-    _serve(model_tag or model, host, port, served_model_name or [], options)
+    address = Address(host, port, shows_books(host, debug_routes))
+    _serve(model_tag or model, address, served_model_name or [], options)
 
 
-def _serve(
-    model: str, host: str, port: int, names: list[str], options: dict[str, int | str | None]
-) -> None:
-    import octavo
+class Address(NamedTuple):
+    """Where to listen, and whether those who can connect may look inside."""
+
+    host: str
+    port: int
+    debug_routes: bool
+
+
+def shows_books(host: str, wanted: bool | None) -> bool:
+    """Are there debug routes: as wanted, or else only where no other machine can connect."""
+    return host in LOOPBACK if wanted is None else wanted
+
+
+def _serve(model: str, address: Address, names: list[str], options: dict[str, Any]) -> None:
     from octavo.assemble import build_engine
-    from octavo.engine.async_engine import AsyncEngine
     from octavo.llm.options import engine_config
-    from octavo.server.app import build_app
     from octavo.server.run import bind
-    from octavo.server.run import serve as serve_app
 
     _set_up_logging()
-    sock = bind(host, port)  # first: a port that is taken should not cost a model load
     config = engine_config(model, options, stacklevel=2)
-    with TerminalProgress() as progress:
-        assembled = build_engine(model, config, progress=progress)
-    _log_choices(assembled)
+    # Before the model: a port that is taken should not cost a load.
+    with bind(address.host, address.port) as sock:
+        with TerminalProgress() as progress:
+            assembled = build_engine(model, config, progress=progress)
+        try:
+            _log_choices(assembled)
+            _run(assembled, sock, names, debug_routes=address.debug_routes)
+        finally:
+            assembled.close()
+
+
+def _run(assembled: Assembled, sock: socket, names: list[str], *, debug_routes: bool) -> None:
+    import octavo
+    from octavo.engine.async_engine import AsyncEngine
+    from octavo.server.app import build_app
+    from octavo.server.run import serve as serve_app
+
     engine = AsyncEngine(assembled.engine)
     engine.start()
     try:
@@ -103,11 +140,11 @@ def _serve(
             model_name=canonical,
             aliases=aliases,
             version=octavo.__version__,
+            debug_routes=debug_routes,
         )
         serve_app(app, sock=sock)
     finally:
         engine.shutdown()
-        assembled.close()
 
 
 def _set_up_logging() -> None:

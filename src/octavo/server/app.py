@@ -17,7 +17,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from octavo.server import errors, health, metrics_text
+from octavo.server import debug, errors, health, load, metrics_text
 from octavo.server.body import BODY_BYTES_MAX
 from octavo.server.engine_port import ServingEngine
 from octavo.server.lifecycle import Lifecycle
@@ -38,9 +38,11 @@ def build_app(
     aliases: Sequence[str] = (),
     version: str = "unknown",
     max_body_bytes: int = BODY_BYTES_MAX,
+    debug_routes: bool = False,
 ) -> FastAPI:
     """An application that serves one engine under ``model_name`` and ``aliases``.
 
+    ``debug_routes`` adds /debug/..., which shows everybody's requests to whoever can connect.
     The engine belongs to the caller, who starts it before and closes it afterwards.
     ``app.state.lifecycle`` is the handle for draining.
     """
@@ -57,6 +59,8 @@ def build_app(
     app.state.lifecycle = service.lifecycle
     _add_openai_routes(app, service)
     _add_operator_routes(app, service, version)
+    if debug_routes:
+        debug.add_routes(app, engine)
     errors.install(app)
     app.add_middleware(RequestContext)
     return app
@@ -93,6 +97,10 @@ def _add_operator_routes(app: FastAPI, service: Service, version: str) -> None:
     async def get_metrics(request: Request) -> Response:
         accept = request.headers.get("accept", "")
         return metrics_text.response(service.engine.stats(), service.model_names[0], accept)
+
+    @app.get("/load")
+    async def get_load() -> JSONResponse:
+        return await load.report(service.engine)
 
     @app.get("/version")
     async def get_version() -> JSONResponse:

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable
+from typing import Protocol, TypeVar
 
 from octavo.engine.admission import Admission
+from octavo.engine.engine import Engine
+from octavo.engine.trace import Trace
 from octavo.metrics.engine_metrics import EngineStats
 from octavo.types.outputs import RequestOutput
 from octavo.types.request import Request
 
+T = TypeVar("T")
+
 
 class ServingEngine(Protocol):
-    """``engine.async_engine.AsyncEngine`` is one. None of the methods waits."""
+    """``engine.async_engine.AsyncEngine`` is one. No method but ``ask`` waits."""
 
     @property
     def admission(self) -> Admission:
@@ -34,3 +38,12 @@ class ServingEngine(Protocol):
 
     def stats(self) -> EngineStats:
         """A frozen picture of the last step; ``is_stuck`` in it is as of now."""
+
+    @property
+    def trace(self) -> Trace:
+        """What happened lately."""
+
+    async def ask(self, question: Callable[[Engine], T], /) -> T:
+        """What ``question`` says about the engine, asked in its thread between two steps. Raises
+        ``EngineStopped``, and what the question raises.
+        """

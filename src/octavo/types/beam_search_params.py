@@ -10,6 +10,8 @@ from octavo.types.errors import InvalidRequest
 
 # A step reports so many of the likeliest tokens of each beam; a search needs 2 to 3 per beam.
 BEAM_WIDTH_MAX = 64
+# (2^31)^30 = 2^930: no length to this power, and no score over it, leaves a float's range, 2^1023.
+LENGTH_PENALTY_MAX = 30.0
 
 EarlyStopping = bool | Literal["never"]
 
@@ -20,8 +22,8 @@ class BeamSearchParams:
 
     beam_width      answers kept at each step, and given at the end, [1, 64]
     max_tokens      longest answer, >= 1, the end of sequence included
-    length_penalty  an answer's score is its logprob divided by its length to this power; above 0
-                    favours long answers, below 0 short ones
+    length_penalty  an answer's score is its logprob divided by its length to this power, [-30, 30];
+                    above 0 favours long answers, below 0 short ones
     early_stopping  True: end when there are beam_width answers. False: end when the likeliest beam,
                     were it to end now, would not be among them. "never": end when no beam can
                     come to be among them, whatever follows
@@ -44,9 +46,15 @@ class BeamSearchParams:
                 raise InvalidRequest(message, param=name)
         penalty = self.length_penalty
         is_number = isinstance(penalty, int | float) and not isinstance(penalty, bool)
-        if not is_number or not -100.0 <= penalty <= 100.0:
-            message = f"length_penalty must be in [-100, 100], got {penalty!r}"
+        if not is_number or not abs(penalty) <= LENGTH_PENALTY_MAX:
+            limit = f"[{-LENGTH_PENALTY_MAX:g}, {LENGTH_PENALTY_MAX:g}]"
+            message = f"length_penalty must be in {limit}, got {penalty!r}"
             raise InvalidRequest(message, param="length_penalty")
-        if self.early_stopping not in (True, False, "never"):
-            message = f'early_stopping must be True, False or "never", got {self.early_stopping!r}'
+        stopping: object = self.early_stopping
+        if not isinstance(stopping, bool) and stopping != "never":  # 1 would not be taken for True
+            message = f'early_stopping must be True, False or "never", got {stopping!r}'
             raise InvalidRequest(message, param="early_stopping")
+        for token_id in self.end_token_ids or ():
+            if type(token_id) is not int or token_id < 0:
+                message = f"end_token_ids must be integers >= 0, got {token_id!r}"
+                raise InvalidRequest(message, param="end_token_ids")

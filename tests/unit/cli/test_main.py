@@ -13,6 +13,7 @@ from clikit import invoke
 from octavo.cli.main import app
 
 COMMANDS = ["run", "chat", "generate", "serve", "models", "pull", "inspect", "doctor"]
+COMMANDS += ["ps", "blocks", "pmap", "vmstat"]
 PLAIN = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "dumb"}
 
 
