@@ -58,7 +58,6 @@ class Scheduler:
         self.policy = make_policy(config.scheduling_policy, swapped_bonus_s=config.swapped_bonus_s)
         self._counts_service = config.scheduling_policy == "fair"
         config = replace(config, max_num_seqs=min(config.max_num_seqs, num_rows))
-        self._counts_service = config.scheduling_policy == "fair"
         self._blocks = blocks
         self._queues = Queues()
         self._rows = Rows(num_rows)

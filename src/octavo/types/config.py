@@ -49,8 +49,8 @@ class CacheConfig:
     the running ones to grow before the next preemption.
 
     swap_space: size of the swap pool in GiB, [0, 2**20]; 0 has none, and preempted sequences are
-    computed again. num_swap_blocks: exact size instead. swap_path: directory for a mapped file in
-    place of memory.
+    computed again. num_swap_blocks: exact size instead. swap_path: directory for a nameless
+    file in place of memory.
     """
 
     block_size: int = 32

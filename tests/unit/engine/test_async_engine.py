@@ -3,12 +3,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing, contextmanager
 
 import pytest
 
+from asynckit import PATIENCE_S, eventually, run
 from enginekit import greedy, make_engine
 from fakes import EchoExecutor, expected_tokens
 from octavo.engine.async_engine import AsyncEngine
@@ -18,8 +18,6 @@ from octavo.types.errors import EngineOverloaded, EngineStopped, InvalidRequest
 from octavo.types.outputs import RequestOutput
 from octavo.types.sampling_params import OutputKind
 from octavo.types.step import StepPlan
-
-PATIENCE_S = 10.0  # far above anything that should happen: only a hang takes this long
 
 
 class Gate:
@@ -50,20 +48,6 @@ def running(executor: EchoExecutor | None = None, **limits: int) -> Iterator[Asy
     finally:
         engine.shutdown(PATIENCE_S)
         assert not engine.is_running
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        await asyncio.wait_for(main(), PATIENCE_S)
-
-    asyncio.run(limited())
-
-
-async def eventually(engine: AsyncEngine, wanted: Callable[[EngineStats], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not wanted(engine.stats()):
-        assert time.monotonic() < deadline, engine.stats()
-        await asyncio.sleep(0.001)
 
 
 async def tokens_of(outputs: AsyncIterator[RequestOutput]) -> list[int]:

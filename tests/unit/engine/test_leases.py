@@ -7,19 +7,18 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 
 import pytest
 
+from asynckit import PATIENCE_S, eventually, run
 from enginekit import greedy, make_engine
 from fakes import EchoExecutor, ManualClock
 from octavo.engine.async_engine import AsyncEngine
 from octavo.engine.engine import Engine
-from octavo.metrics.engine_metrics import EngineStats
 from octavo.types.config import RuntimeConfig
 
-PATIENCE_S = 10.0
 LEASE_S = 60.0
 
 
@@ -38,20 +37,6 @@ def running(kind: type[AsyncEngine], engine: Engine) -> Iterator[AsyncEngine]:
         yield running_engine
     finally:
         running_engine.shutdown(PATIENCE_S)
-
-
-def run(main: Callable[[], Awaitable[None]]) -> None:
-    async def limited() -> None:
-        await asyncio.wait_for(main(), PATIENCE_S)
-
-    asyncio.run(limited())
-
-
-async def eventually(engine: AsyncEngine, wanted: Callable[[EngineStats], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not wanted(engine.stats()):
-        assert time.monotonic() < deadline, engine.stats()
-        await asyncio.sleep(0.001)
 
 
 def slow_engine(clock: ManualClock, **options: object) -> Engine:
