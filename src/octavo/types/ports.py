@@ -92,3 +92,30 @@ class Tokenizer(Protocol):
 
         Raises ``InvalidRequest`` when the model has none or the template refuses the messages.
         """
+
+
+class Constraint(Protocol):
+    """What one sequence may say next: a grammar and how far the sequence has come in it.
+
+    Only the engine's thread calls it. Its state is a function of the tokens accepted, so it
+    survives preemption by staying where it is.
+    """
+
+    def allowed(self) -> bytes:
+        """The bit mask that ``RowWork.allowed`` describes, for the token after those accepted. At
+        least one bit is set. Costs well under a millisecond."""
+
+    def accept(self, token_id: int) -> None:
+        """The sequence has this token. Raises ``CorruptState`` if it was not allowed."""
+
+    @property
+    def is_complete(self) -> bool:
+        """The text satisfies the grammar and nothing but the end may follow."""
+
+
+class Grammar(Protocol):
+    """A compiled grammar. Immutable, so any thread may hold it."""
+
+    def start(self, *, num_tokens_max: int | None = None) -> Constraint:
+        """A constraint at its beginning. With ``num_tokens_max`` it steers to a complete text when
+        the number of tokens left runs out."""

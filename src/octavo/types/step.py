@@ -29,6 +29,25 @@ class RowSampling:
     num_logprobs: int | None = None  # None: no logprobs at all; 0: the sampled token's only
     banned_until: int = 0  # banned_ids get probability 0 at positions below this (min_tokens)
     banned_ids: tuple[int, ...] = ()
+    typical_p: float = 1.0
+    top_n_sigma: float = 0.0  # 0: off
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (id, added to its logit)
+    allowed_ids: tuple[int, ...] = ()  # empty: every id
+    bad_words: tuple[tuple[int, ...], ...] = ()  # id sequences whose last token may not complete
+    has_processed_logprobs: bool = False  # of the distribution that is drawn from, not the model's
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether the next token depends on which tokens came before, beside the logits."""
+        return bool(
+            self.bad_words
+            or self.repetition_penalty != 1.0
+            or self.presence_penalty
+            or self.frequency_penalty
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +57,17 @@ class RowOpen:
     It may begin with tokens that are in the cache already (a prefix hit, a swap-in, a fork):
     ``blocks`` is its table and the first ``num_computed`` slots of it are valid, or become so by
     this plan's swap-ins, copies, or the work of the row it forks from.
+
+    ``history`` holds all ids known of the sequence, the first ``num_prompt`` of them its prompt, if
+    ``sampling.needs_history``, and nothing otherwise. What the row samples is appended by itself.
     """
 
     row: int
     sampling: RowSampling
     num_computed: int = 0
     blocks: tuple[int, ...] = ()
+    history: tuple[int, ...] = ()
+    num_prompt: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +94,8 @@ class RowWork:
     samples      the last position's logits are wanted: sample the next token
     targets      score these ids: entry i is the id at position start + i + 1, and the result has
                  its logprob given everything before it. Empty when nothing is to be scored.
+    allowed      which ids may be sampled: bit i % 8 of byte i // 8 says it for id i, and the length
+                 is that of the whole vocabulary. Empty: all of them.
     """
 
     row: int
@@ -81,6 +107,7 @@ class RowWork:
     targets: tuple[int, ...] = ()
     replaced: tuple[tuple[int, int], ...] = ()
     logits_of: int | None = None
+    allowed: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
