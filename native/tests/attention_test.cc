@@ -30,6 +30,10 @@ std::vector<float> attend_in_chunks(const KernelTable& kernels, const Sequence& 
   return out;
 }
 
+KeyRange segment_keys(size_t segment) {
+  return {segment * kSegmentTokens, (segment + 1) * kSegmentTokens};
+}
+
 std::vector<float> attend_by_segments(const KernelTable& kernels, const Sequence& sequence,
                                       const Cache& cache, size_t first, size_t num) {
   const Shape& s = sequence.shape;
@@ -42,8 +46,8 @@ std::vector<float> attend_by_segments(const KernelTable& kernels, const Sequence
     std::vector<float> acc(segments * rows * s.head_dim, NAN);
     std::vector<float> max_sum(segments * rows * 2, NAN);
     for (size_t i = 0; i < segments; ++i) {
-      kernels.attention->attend_segment(tile, i, acc.data() + i * rows * s.head_dim,
-                                        max_sum.data() + i * rows * 2, scratch.data);
+      kernels.attention->attend_keys(tile, segment_keys(i), acc.data() + i * rows * s.head_dim,
+                                     max_sum.data() + i * rows * 2, scratch.data);
     }
     for (size_t row = 0; row < rows; ++row) {
       float* to = out.data() + row / s.group * sequence.q_stride() +
@@ -53,6 +57,60 @@ std::vector<float> attend_by_segments(const KernelTable& kernels, const Sequence
     }
   }
   return out;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Whether tokens at `positions` that read the first num_shared keys together, and the others alone,
+// come out as when each reads all of them alone.
+bool shares_alike(const KernelTable& kernels, const Sequence& sequence, const Cache& cache,
+                  const std::vector<size_t>& positions, size_t num_shared) {
+  const Shape& s = sequence.shape;
+  const size_t cols = s.group * s.head_dim;
+  const size_t num = positions.size();
+  const size_t kv_head = s.num_kv_heads - 1;
+  const size_t segments = s.length / kSegmentTokens + 1;
+  std::vector<QueryToken> tokens;
+  for (const size_t position : positions) {
+    tokens.push_back({make_tile(sequence, cache, kv_head, position, 1).q, position});
+  }
+  const size_t least = *std::min_element(positions.begin(), positions.end());
+  AttentionTile together = make_tile(sequence, cache, kv_head, least, num);
+  together.tokens = tokens.data();
+  std::vector<float> acc(segments * num * cols, NAN);
+  std::vector<float> max_sum(segments * num * s.group * 2, NAN);
+  Scratch scratch(together);
+  for (size_t begin = 0; begin < num_shared; begin += kSegmentTokens) {
+    const size_t i = begin / kSegmentTokens;
+    kernels.attention->attend_keys(together, {begin, std::min(begin + kSegmentTokens, num_shared)},
+                                   acc.data() + i * num * cols,
+                                   max_sum.data() + i * num * s.group * 2, scratch.data);
+  }
+  bool same = true;
+  for (size_t t = 0; t < num; ++t) {
+    const AttentionTile alone = make_tile(sequence, cache, kv_head, positions[t], 1);
+    float* own_acc = acc.data() + t * cols;
+    float* own_max_sum = max_sum.data() + t * s.group * 2;
+    const size_t count = positions[t] / kSegmentTokens + 1;
+    for (size_t begin = num_shared; begin <= positions[t];) {
+      const size_t i = begin / kSegmentTokens;
+      const size_t end = (i + 1) * kSegmentTokens;
+      kernels.attention->attend_keys(alone, {begin, end}, own_acc + i * num * cols,
+                                     own_max_sum + i * num * s.group * 2, scratch.data);
+      begin = end;
+    }
+    std::vector<float> merged(cols), whole(cols);
+    for (size_t h = 0; h < s.group; ++h) {
+      kernels.attention->merge(own_acc + h * s.head_dim, num * cols, own_max_sum + h * 2,
+                               num * s.group * 2, count, s.head_dim,
+                               merged.data() + h * s.head_dim);
+    }
+    kernels.attention->attend(alone, whole.data(), cols, scratch.data);
+    same &= same_bits(merged, whole);
+  }
+  return same;
 }
 
 struct Row {
@@ -121,10 +179,6 @@ size_t count_outside(const std::vector<float>& out, const Sequence& sequence, Ca
     }
   }
   return outside;
-}
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
 std::string describe(const KernelTable& kernels, const Shape& s, const char* what) {
@@ -236,6 +290,26 @@ TEST(segments_merge_to_the_same_bits) {
   }
 }
 
+// Tokens of several sequences over keys that they share, then each over the rest of its own.
+TEST(keys_read_together_and_apart_give_the_same_bits) {
+  for (const size_t window : {0, 90, 300}) {
+    const Shape shape{
+        .head_dim = 16, .group = 3, .num_kv_heads = 2, .length = 700, .window = window};
+    const Sequence sequence(shape, 5);
+    for (const KernelTable* kernels : runnable_tables()) {
+      const Cache cache(sequence, 32, 5, *kernels);
+      for (const size_t num_shared : {32, 256, 320, 512, 544}) {
+        for (const std::vector<size_t>& positions : {std::vector<size_t>{600, 699},
+                                                     {545, 699, 560, 546},
+                                                     {699, 640, 640, 600, 599, 590}}) {
+          check_that(shares_alike(*kernels, sequence, cache, positions, num_shared), __LINE__,
+                     describe(*kernels, shape, "shared"));
+        }
+      }
+    }
+  }
+}
+
 TEST(a_segment_that_is_not_seen_is_empty) {
   const Shape shape{.head_dim = 8, .group = 2, .num_kv_heads = 1, .length = 600, .window = 16};
   const Sequence sequence(shape, 5);
@@ -247,7 +321,7 @@ TEST(a_segment_that_is_not_seen_is_empty) {
     float max_sum[4];
     for (const size_t segment : {0, 1, 3}) {
       for (float& x : acc) x = NAN;
-      kernels->attention->attend_segment(tile, segment, acc, max_sum, scratch.data);
+      kernels->attention->attend_keys(tile, segment_keys(segment), acc, max_sum, scratch.data);
       for (const float x : acc) CHECK_EQ(x, 0.0f);
       CHECK(std::isinf(max_sum[0]) && max_sum[0] < 0 && max_sum[1] == 0.0f);
     }

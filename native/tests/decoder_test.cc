@@ -134,19 +134,26 @@ RowOpen open_row(size_t row) {
   return open;
 }
 
+// A token and its logprob: ids alone forgive small errors.
+using Answer = std::vector<std::pair<int32_t, float>>;
+
+std::pair<int32_t, float> sampled(const RowOutcome& outcome) {
+  CHECK(outcome.error.empty());
+  return {outcome.sampled->token_id, outcome.sampled->logprob};
+}
+
 // Greedy continuation of `ids` by `count` tokens, alone.
-std::vector<int32_t> generate(Decoder& decoder, size_t block_size, const std::vector<int32_t>& ids,
-                              size_t count) {
+Answer generate(Decoder& decoder, size_t block_size, const std::vector<int32_t>& ids,
+                size_t count) {
   Batch batch;
   batch.opened.push_back(open_row(0));
   const size_t num_blocks = (ids.size() + count + block_size - 1) / block_size;
   add_work(batch, {.row = 0, .samples = true}, ids, blocks_from(0, num_blocks));
-  std::vector<int32_t> out;
+  Answer out;
   for (size_t i = 0; i < count; ++i) {
     const std::vector<RowOutcome> outcomes = decoder.step(batch);
     CHECK_EQ(outcomes.size(), size_t{1});
-    CHECK(outcomes[0].error.empty());
-    out.push_back(outcomes[0].sampled->token_id);
+    out.push_back(sampled(outcomes[0]));
     batch = Batch{};
     add_work(batch, {.row = 0, .start = ids.size() + i, .samples = true}, {}, {});
   }
@@ -172,7 +179,7 @@ void check_refused(const std::function<void()>& call, const char* message) {
 
 TEST(same_tokens_for_any_threads_and_blocks) {
   const std::vector<int32_t> ids = random_ids(3, 70);
-  const std::vector<int32_t> expected = generate(*make_decoder(1, 16, 64), 16, ids, 24);
+  const Answer expected = generate(*make_decoder(1, 16, 64), 16, ids, 24);
   for (size_t num_threads : {2, 3, 8}) {
     for (size_t block_size : {8, 32}) {
       auto decoder = make_decoder(num_threads, block_size, 64);
@@ -184,8 +191,56 @@ TEST(same_tokens_for_any_threads_and_blocks) {
 
 TEST(long_decodes_are_split_and_merged) {
   const std::vector<int32_t> ids = random_ids(4, 509);
-  const std::vector<int32_t> expected = generate(*make_decoder(1, 16, 64), 16, ids, 8);
+  const Answer expected = generate(*make_decoder(1, 16, 64), 16, ids, 8);
   CHECK(generate(*make_decoder(4, 16, 64), 16, ids, 8) == expected);
+}
+
+// Rows whose tables begin alike read those blocks together. Three groups at once: all rows share 96
+// tokens, rows 0-2 another 208 beyond them, and rows 6 and 7 nothing.
+TEST(rows_that_share_blocks_answer_as_alone) {
+  constexpr size_t kBlock = 16, kCount = 6;
+  auto decoder = make_decoder(2, kBlock, 256);
+  const std::vector<int32_t> common = random_ids(7, 304);
+  const size_t num_shared[] = {304, 304, 304, 96, 96, 96, 0, 0};
+  std::vector<std::vector<int32_t>> ids, tables;
+  int32_t next_block = 19;
+  for (size_t row = 0; row < 8; ++row) {
+    std::vector<int32_t> own = random_ids(20 + row, 3 + 17 * row);
+    ids.emplace_back(common.begin(), common.begin() + static_cast<ptrdiff_t>(num_shared[row]));
+    ids[row].insert(ids[row].end(), own.begin(), own.end());
+    std::vector<int32_t>& table = tables.emplace_back();
+    for (size_t i = 0; i < num_shared[row] / kBlock; ++i) table.push_back(static_cast<int32_t>(i));
+    const size_t needed = (ids[row].size() + kCount + kBlock - 1) / kBlock;
+    while (table.size() < needed) table.push_back(next_block++);
+  }
+  Batch batch;
+  batch.opened.push_back(open_row(0));
+  add_work(batch, {.row = 0}, common,
+           std::vector<int32_t>(tables[0].begin(), tables[0].begin() + 19));
+  decoder->step(batch);
+  batch = Batch{};
+  batch.closed = {0};
+  for (size_t row = 0; row < 8; ++row) {
+    RowOpen open = open_row(row);
+    open.num_computed = num_shared[row];
+    open.blocks = tables[row];
+    batch.opened.push_back(open);
+    const std::vector<int32_t> rest(ids[row].begin() + static_cast<ptrdiff_t>(num_shared[row]),
+                                    ids[row].end());
+    add_work(batch, {.row = row, .start = num_shared[row], .samples = true}, rest, {});
+  }
+  std::vector<Answer> together(8);
+  for (size_t i = 0; i < kCount; ++i) {
+    const std::vector<RowOutcome> outcomes = decoder->step(batch);
+    batch = Batch{};
+    for (size_t row = 0; row < 8; ++row) {
+      together[row].push_back(sampled(outcomes[row]));
+      add_work(batch, {.row = row, .start = ids[row].size() + i, .samples = true}, {}, {});
+    }
+  }
+  for (size_t row = 0; row < 8; ++row) {
+    CHECK(generate(*make_decoder(1, kBlock, 64), kBlock, ids[row], kCount) == together[row]);
+  }
 }
 
 TEST(ragged_batches_and_copies) {

@@ -72,12 +72,29 @@ struct KvView {
   size_t head_dim = 0;  // a multiple of 8, at most 256
 };
 
+// One token of a tile whose tokens belong to several sequences.
+struct QueryToken {
+  const float* q = nullptr;  // head h at q + h * head_dim; unscaled
+  size_t position = 0;
+};
+
+// Part of one segment. `begin` is a multiple of kSpanTokens; so is `end`, or nothing is seen past
+// it.
+struct KeyRange {
+  size_t begin = 0;
+  size_t end = 0;
+};
+
 struct AttentionTile {
   KvView kv;
   size_t kv_head = 0;
   size_t group = 1;           // query heads that share this KV head
   size_t first_position = 0;  // of token 0; token i stands i further and sees keys up to itself
   size_t num_tokens = 1;
+  // Not null: token i is tokens[i] instead, of some sequence whose table agrees with kv.table on
+  // all keys that are read; first_position is the least of the positions, and no key that is read
+  // stands there or later. `q` and `q_token_stride` are not looked at. For attend_keys only.
+  const QueryToken* tokens = nullptr;
   size_t window = 0;         // 0: all; else keys in (position - window, position]
   const float* q = nullptr;  // token i, head h at q + i * q_token_stride + h * head_dim; unscaled
   size_t q_token_stride = 0;
@@ -95,10 +112,12 @@ struct AttentionKernels {
   void (*attend)(const AttentionTile& tile, float* out, size_t out_token_stride,
                  float* scratch) noexcept;
 
-  // One segment of rows: unnormalised acc [token][head][head_dim], and (max, sum) [token][head][2].
-  // A row that sees no key of the segment gets max -inf, sum 0, acc 0.
-  void (*attend_segment)(const AttentionTile& tile, size_t segment, float* acc, float* max_sum,
-                         float* scratch) noexcept;
+  // Keys of one segment folded into rows: unnormalised acc [token][head][head_dim], and (max, sum)
+  // [token][head][2]. Where keys.begin is the segment's first, the rows begin anew; elsewhere they
+  // go on from what acc and max_sum hold. So a segment may be folded in parts, by different tiles,
+  // to the same bits. A row that has seen none of a segment has max -inf, sum 0, acc 0.
+  void (*attend_keys)(const AttentionTile& tile, KeyRange keys, float* acc, float* max_sum,
+                      float* scratch) noexcept;
 
   // Merges segments in index order exactly as `attend` does: acc [segments][head_dim] with stride,
   // max_sum [segments][2] with stride, for one row. out [head_dim].

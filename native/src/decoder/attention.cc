@@ -5,66 +5,13 @@
 #include "decoder/forward.h"
 
 namespace octavo {
-namespace {
-
-constexpr size_t kQueryTokensMax = 32;  // of one tile: keys are converted once for all of them
-constexpr size_t kQueryTokensMin = 4;
-constexpr size_t kItemsPerThread =
-    4;  // items are claimed one by one; this many even out their costs
-constexpr size_t kSplitSegments = 2;  // a context shorter than this many segments is never split
-
-// Keys that the queries of a tile read: what orders the tiles, longest first.
-size_t cost(const TokenRun& run, const QueryTile& tile) {
-  if (tile.is_split) return kSegmentTokens;
-  return (run.start + tile.offset + tile.num_tokens) * tile.num_tokens;
-}
-
-}  // namespace
-
 size_t attention_scratch_max(const LayerConfig& layer) {
   AttentionTile tile;
   tile.kv.num_kv_heads = layer.num_kv_heads;
   tile.kv.head_dim = layer.head_dim;
   tile.group = layer.num_heads / layer.num_kv_heads;
-  tile.num_tokens = kQueryTokensMax;
+  tile.num_tokens = AttentionPlan::kQueryTokensMax;
   return attention_scratch_floats(tile);
-}
-
-// Chooses how the queries are cut up. It decides speed only: rows compute the same in any tile, and
-// a split row merges its segments just as an unsplit one does.
-void Forward::plan_attention() {
-  size_t num_kv_heads = SIZE_MAX;
-  for (const LayerConfig& layer : config_.layers) {
-    num_kv_heads = std::min(num_kv_heads, layer.num_kv_heads);
-  }
-  const size_t items_wanted = kItemsPerThread * pool_.size();
-  const std::vector<TokenRun>& runs = input_->runs;
-  const bool may_split = runs.size() * num_kv_heads < items_wanted && runs.size() <= splits_max_;
-  size_t tile_tokens = kQueryTokensMax;
-  while (tile_tokens > kQueryTokensMin &&
-         input_->tokens.size() / tile_tokens * num_kv_heads < items_wanted) {
-    tile_tokens /= 2;
-  }
-  tiles_.clear();
-  split_runs_.clear();
-  for (size_t i = 0; i < runs.size(); ++i) {
-    const size_t num_segments = (runs[i].start + kSegmentTokens) / kSegmentTokens;
-    if (may_split && runs[i].num_tokens == 1 && num_segments >= kSplitSegments) {
-      for (size_t segment = 0; segment < num_segments; ++segment) {
-        tiles_.push_back({i, 0, 1, split_runs_.size(), segment, true});
-      }
-      split_runs_.push_back(i);
-      continue;
-    }
-    for (size_t offset = 0; offset < runs[i].num_tokens; offset += tile_tokens) {
-      tiles_.push_back({.run_idx = i,
-                        .offset = offset,
-                        .num_tokens = std::min(tile_tokens, runs[i].num_tokens - offset)});
-    }
-  }
-  std::stable_sort(tiles_.begin(), tiles_.end(), [&](const QueryTile& a, const QueryTile& b) {
-    return cost(runs[a.run_idx], a) > cost(runs[b.run_idx], b);
-  });
 }
 
 void Forward::finish_qkv(size_t layer_idx, size_t thread_idx) noexcept {
@@ -104,14 +51,12 @@ void Forward::turn_heads(const LayerConfig& layer, float* heads, size_t num_head
 void Forward::attend(size_t layer_idx, size_t thread_idx) noexcept {
   const LayerConfig& layer = config_.layers[layer_idx];
   const ActivationKinds kinds = kinds_[layer_idx].attn_output;
-  const size_t num_items = tiles_.size() * layer.num_kv_heads;
-  for (;;) {
-    const size_t item = claims_[layer_idx].fetch_add(1, std::memory_order_relaxed);
-    if (item >= num_items) break;
-    attend_tile(layer_idx, tiles_[item / layer.num_kv_heads], item % layer.num_kv_heads,
-                thread_idx);
+  if (!plan_.shared().empty()) {
+    attend_tiles(layer_idx, plan_.shared(), shared_claims_[layer_idx], thread_idx);
+    pool_.barrier(thread_idx);
   }
-  if (!split_runs_.empty()) {
+  attend_tiles(layer_idx, plan_.tiles(), claims_[layer_idx], thread_idx);
+  if (!plan_.split_runs().empty()) {
     pool_.barrier(thread_idx);
     merge_splits(layer_idx, thread_idx);
   }
@@ -122,70 +67,136 @@ void Forward::attend(size_t layer_idx, size_t thread_idx) noexcept {
   }
 }
 
-void Forward::attend_tile(size_t layer_idx, const QueryTile& query, size_t kv_head,
-                          size_t thread_idx) noexcept {
+void Forward::attend_tiles(size_t layer_idx, std::span<const QueryTile> tiles,
+                           std::atomic<size_t>& claims, size_t thread_idx) noexcept {
+  const size_t num_kv_heads = config_.layers[layer_idx].num_kv_heads;
+  const size_t num_items = tiles.size() * num_kv_heads;
+  for (;;) {
+    const size_t item = claims.fetch_add(1, std::memory_order_relaxed);
+    if (item >= num_items) break;
+    const QueryTile& tile = tiles[item / num_kv_heads];
+    const size_t kv_head = item % num_kv_heads;
+    switch (tile.kind) {
+      case QueryTile::Kind::kWhole:
+        attend_whole(layer_idx, tile, kv_head, thread_idx);
+        break;
+      case QueryTile::Kind::kSegment:
+        attend_own_keys(layer_idx, tile, kv_head, thread_idx);
+        break;
+      case QueryTile::Kind::kRest:
+        attend_own_keys(layer_idx, tile, kv_head, thread_idx);
+        merge_cells(layer_idx, tile.run_idx, kv_head);
+        break;
+      case QueryTile::Kind::kShared:
+        attend_shared(layer_idx, tile, kv_head, thread_idx);
+        break;
+    }
+  }
+}
+
+AttentionTile Forward::kernel_tile(size_t layer_idx, const QueryTile& query, size_t kv_head) const {
   const LayerConfig& layer = config_.layers[layer_idx];
   const TokenRun& run = input_->runs[query.run_idx];
-  const size_t token = run.first_token + query.offset;
   const size_t group = layer.num_heads / layer.num_kv_heads;
-  const size_t col = kv_head * group * layer.head_dim;
-  const AttentionTile tile{
+  return {
       .kv = kv_.view(layer_idx, run.table),
       .kv_head = kv_head,
       .group = group,
       .first_position = run.start + query.offset,
       .num_tokens = query.num_tokens,
       .window = layer.window,
-      .q = q_ + token * q_stride_ + col,
+      .q = q_ + (run.first_token + query.offset) * q_stride_ + kv_head * group * layer.head_dim,
       .q_token_stride = q_stride_,
       .scale = layer.attn_scale,
       .soft_cap = layer.attn_soft_cap,
   };
-  float* scratch = attention_scratch_[thread_idx];
-  if (query.is_split) {
-    kernels_.attention->attend_segment(
-        tile, query.segment, split_acc(layer, query.split_idx, kv_head, query.segment),
-        split_max_sum(layer, query.split_idx, kv_head, query.segment), scratch);
-    return;
-  }
-  kernels_.attention->attend(tile, heads_.row(token, layer.q_dim()) + col, layer.q_dim(), scratch);
-  for (size_t i = 0; i < query.num_tokens; ++i) {
-    finish_heads(layer_idx, token + i, col, group * layer.head_dim);
+}
+
+void Forward::attend_whole(size_t layer_idx, const QueryTile& query, size_t kv_head,
+                           size_t thread_idx) noexcept {
+  const LayerConfig& layer = config_.layers[layer_idx];
+  const AttentionTile tile = kernel_tile(layer_idx, query, kv_head);
+  const size_t token = input_->runs[query.run_idx].first_token + query.offset;
+  const size_t num_cols = tile.group * layer.head_dim;
+  const size_t col = kv_head * num_cols;
+  kernels_.attention->attend(tile, heads_.row(token, layer.q_dim()) + col, layer.q_dim(),
+                             attention_scratch_[thread_idx]);
+  for (size_t i = 0; i < query.num_tokens; ++i) finish_heads(layer_idx, token + i, col, num_cols);
+}
+
+// Segment by segment, each into its cell.
+void Forward::attend_own_keys(size_t layer_idx, const QueryTile& query, size_t kv_head,
+                              size_t thread_idx) noexcept {
+  const LayerConfig& layer = config_.layers[layer_idx];
+  const AttentionTile tile = kernel_tile(layer_idx, query, kv_head);
+  for (size_t begin = query.keys.begin; begin < query.keys.end;) {
+    const size_t segment = begin / kSegmentTokens;
+    const size_t end = std::min((segment + 1) * kSegmentTokens, query.keys.end);
+    const Cell cell = cell_of(layer, query.run_idx, segment, kv_head);
+    kernels_.attention->attend_keys(tile, {begin, end}, cell.acc, cell.max_sum,
+                                    attention_scratch_[thread_idx]);
+    begin = end;
   }
 }
 
-// Splits of a layer: [split][kv_head][segment][head of the group][head_dim].
-float* Forward::split_acc(const LayerConfig& layer, size_t split_idx, size_t kv_head,
-                          size_t segment) {
+// The kernel wants the state of all rows side by side; cells of different runs are far apart.
+void Forward::attend_shared(size_t layer_idx, const QueryTile& query, size_t kv_head,
+                            size_t thread_idx) noexcept {
+  const LayerConfig& layer = config_.layers[layer_idx];
+  const std::span<const size_t> runs = plan_.members().subspan(query.offset, query.num_tokens);
   const size_t group = layer.num_heads / layer.num_kv_heads;
-  const size_t cell = (split_idx * layer.num_kv_heads + kv_head) * segments_max_ + segment;
-  return split_acc_ + cell * group * layer.head_dim;
+  const size_t num_cols = group * layer.head_dim;
+  QueryToken tokens[AttentionPlan::kQueryTokensMax];
+  size_t least = SIZE_MAX;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const TokenRun& run = input_->runs[runs[i]];
+    tokens[i] = {q_ + run.first_token * q_stride_ + kv_head * num_cols, run.start};
+    least = std::min(least, run.start);
+  }
+  QueryTile first = query;
+  first.offset = 0;
+  AttentionTile tile = kernel_tile(layer_idx, first, kv_head);
+  tile.tokens = tokens;
+  tile.first_position = least;
+  float* const acc = shared_acc_[thread_idx];
+  float* const max_sum = shared_max_sum_[thread_idx];
+  kernels_.attention->attend_keys(tile, query.keys, acc, max_sum, attention_scratch_[thread_idx]);
+  const size_t segment = query.keys.begin / kSegmentTokens;
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const Cell cell = cell_of(layer, runs[i], segment, kv_head);
+    std::copy_n(acc + i * num_cols, num_cols, cell.acc);
+    std::copy_n(max_sum + i * group * 2, group * 2, cell.max_sum);
+  }
 }
 
-float* Forward::split_max_sum(const LayerConfig& layer, size_t split_idx, size_t kv_head,
-                              size_t segment) {
+// Cells of a layer: [cell][head][head_dim] and [cell][head][2].
+Forward::Cell Forward::cell_of(const LayerConfig& layer, size_t run_idx, size_t segment,
+                               size_t kv_head) const {
   const size_t group = layer.num_heads / layer.num_kv_heads;
-  const size_t cell = (split_idx * layer.num_kv_heads + kv_head) * segments_max_ + segment;
-  return split_max_sum_ + cell * group * 2;
+  const size_t head = plan_.cell(run_idx, segment) * layer.num_heads + kv_head * group;
+  return {cell_acc_ + head * layer.head_dim, cell_max_sum_ + head * 2};
+}
+
+void Forward::merge_cells(size_t layer_idx, size_t run_idx, size_t kv_head) noexcept {
+  const LayerConfig& layer = config_.layers[layer_idx];
+  const size_t group = layer.num_heads / layer.num_kv_heads;
+  const TokenRun& run = input_->runs[run_idx];
+  const size_t col = kv_head * group * layer.head_dim;
+  const Cell first = cell_of(layer, run_idx, 0, kv_head);
+  for (size_t h = 0; h < group; ++h) {
+    kernels_.attention->merge(
+        first.acc + h * layer.head_dim, layer.q_dim(), first.max_sum + h * 2, layer.num_heads * 2,
+        num_segments(run), layer.head_dim,
+        heads_.row(run.first_token, layer.q_dim()) + col + h * layer.head_dim);
+  }
+  finish_heads(layer_idx, run.first_token, col, group * layer.head_dim);
 }
 
 void Forward::merge_splits(size_t layer_idx, size_t thread_idx) noexcept {
-  const LayerConfig& layer = config_.layers[layer_idx];
-  const size_t group = layer.num_heads / layer.num_kv_heads;
-  const Share items = pool_.share(split_runs_.size() * layer.num_kv_heads, thread_idx);
+  const size_t num_kv_heads = config_.layers[layer_idx].num_kv_heads;
+  const Share items = pool_.share(plan_.split_runs().size() * num_kv_heads, thread_idx);
   for (size_t item = items.begin; item < items.end; ++item) {
-    const size_t split_idx = item / layer.num_kv_heads;
-    const size_t kv_head = item % layer.num_kv_heads;
-    const TokenRun& run = input_->runs[split_runs_[split_idx]];
-    const size_t num_segments = (run.start + kSegmentTokens) / kSegmentTokens;
-    const size_t col = kv_head * group * layer.head_dim;
-    for (size_t h = 0; h < group; ++h) {
-      kernels_.attention->merge(
-          split_acc(layer, split_idx, kv_head, 0) + h * layer.head_dim, group * layer.head_dim,
-          split_max_sum(layer, split_idx, kv_head, 0) + h * 2, group * 2, num_segments,
-          layer.head_dim, heads_.row(run.first_token, layer.q_dim()) + col + h * layer.head_dim);
-    }
-    finish_heads(layer_idx, run.first_token, col, group * layer.head_dim);
+    merge_cells(layer_idx, plan_.split_runs()[item / num_kv_heads], item % num_kv_heads);
   }
 }
 

@@ -12,7 +12,21 @@ constexpr size_t kPanelsPerUnit = kUnitRows / kPanelRows;
 // panels that stream past them.
 constexpr size_t kChunkBytes = 256 * 1024;
 
+// Cells of attention beside those that splitting one run per thread twice needs: 256 sequences of
+// 2,000 tokens that share a prefix. Memory is committed as it is used.
+constexpr size_t kSharedCells = 2048;
+
 size_t whole_panels(size_t rows) { return (rows + kPanelRows - 1) / kPanelRows * kPanelRows; }
+
+size_t least_kv_heads(const DecoderConfig& config) {
+  size_t least = SIZE_MAX;
+  for (const LayerConfig& layer : config.layers) least = std::min(least, layer.num_kv_heads);
+  return least;
+}
+
+size_t cells_max(const DecoderConfig& config, size_t num_threads) {
+  return kSharedCells + 2 * num_threads * (config.context_length / kSegmentTokens + 1);
+}
 
 size_t activation_bytes(WeightType type, size_t cols) {
   switch (activation_kind(type)) {
@@ -35,7 +49,11 @@ Forward::Forward(const DecoderConfig& config, const Model& model, const KernelTa
       pool_(pool),
       kv_(kv),
       tokens_max_((step_tokens_max + kTokenTile - 1) / kTokenTile * kTokenTile),
-      claims_(new std::atomic<size_t>[config.layers.size()]) {
+      plan_({.num_kv_heads = least_kv_heads(config),
+             .block_size = kv.block_size(),
+             .cells_max = cells_max(config, pool.size())}),
+      claims_(new std::atomic<size_t>[config.layers.size()]),
+      shared_claims_(new std::atomic<size_t>[config.layers.size()]) {
   for (const RopeConfig& rope : config.ropes) ropes_.emplace_back(rope, config.context_length);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const SlotSet& set = model.layer(i);
@@ -51,21 +69,19 @@ Forward::Forward(const DecoderConfig& config, const Model& model, const KernelTa
 }
 
 void Forward::reserve() {
-  size_t q_dim = 0, kv_dim = 0, mlp_dim = 0, attention_floats = 0;
+  size_t q_dim = 0, kv_dim = 0, mlp_dim = 0, attention_floats = 0, heads_max = 0, group_max = 0;
   for (const LayerConfig& layer : config_.layers) {
     q_dim = std::max(q_dim, layer.q_dim());
     kv_dim = std::max(kv_dim, layer.kv_dim());
     mlp_dim = std::max(mlp_dim, layer.mlp_dim);
-    heads_max_ = std::max(heads_max_, layer.num_heads);
-    head_dim_max_ = std::max(head_dim_max_, layer.head_dim);
+    heads_max = std::max(heads_max, layer.num_heads);
+    group_max = std::max(group_max, layer.num_heads / layer.num_kv_heads);
     attention_floats = std::max(attention_floats, attention_scratch_max(layer));
   }
   hidden_stride_ = whole_panels(config_.hidden_dim);
   q_stride_ = whole_panels(q_dim);
   kv_stride_ = whole_panels(kv_dim);
   logit_stride_ = whole_panels(config_.vocab_size);
-  segments_max_ = config_.context_length / kSegmentTokens + 1;
-  splits_max_ = 2 * pool_.size();
 
   scratch_.want(delta_, tokens_max_ * hidden_stride_);
   scratch_.want(q_, tokens_max_ * q_stride_);
@@ -81,13 +97,18 @@ void Forward::reserve() {
   heads_.reserve(scratch_, q_dim, tokens_max_);
   mlp_.reserve(scratch_, mlp_dim, tokens_max_);
   scratch_.want(logits_, std::min(kLogitRows, tokens_max_) * logit_stride_);
-  const size_t split_heads = splits_max_ * segments_max_ * heads_max_;
-  scratch_.want(split_acc_, split_heads * head_dim_max_);
-  scratch_.want(split_max_sum_, split_heads * 2);
+  const size_t num_cells = cells_max(config_, pool_.size());
+  scratch_.want(cell_acc_, num_cells * q_dim);
+  scratch_.want(cell_max_sum_, num_cells * heads_max * 2);
   attention_scratch_.resize(pool_.size());
+  shared_acc_.resize(pool_.size());
+  shared_max_sum_.resize(pool_.size());
   mlp_scratch_.resize(pool_.size());
   sampler_scratch_.resize(pool_.size());
   for (float*& floats : attention_scratch_) scratch_.want(floats, attention_floats);
+  const size_t shared_tokens = AttentionPlan::kQueryTokensMax;
+  for (float*& floats : shared_acc_) scratch_.want(floats, shared_tokens * q_dim);
+  for (float*& floats : shared_max_sum_) scratch_.want(floats, shared_tokens * group_max * 2);
   for (float*& floats : mlp_scratch_) scratch_.want(floats, 3 * kMlpChunkTokens * kUnitRows);
   scratch_.commit();
 }
@@ -109,8 +130,11 @@ void Forward::run(const StepInput& input, std::span<RowOutcome> outcomes) {
     num_positions = std::max(num_positions, run.start + run.num_tokens);
   }
   for (RopeTable& rope : ropes_) rope.prepare(num_positions);
-  plan_attention();
-  for (size_t i = 0; i < config_.layers.size(); ++i) claims_[i].store(0);
+  plan_.make(input, pool_.size());
+  for (size_t i = 0; i < config_.layers.size(); ++i) {
+    claims_[i].store(0);
+    shared_claims_[i].store(0);
+  }
 
   auto region = [this](size_t thread_idx) noexcept { run_thread(thread_idx); };
   pool_.run(region);

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "decoder/attention_plan.h"
 #include "decoder/model.h"
 #include "decoder/rope.h"
 #include "decoder/scratch.h"
@@ -59,16 +60,6 @@ struct StepInput {
   std::vector<Fork> forks;
 };
 
-// Part of an attention phase: query tokens of one run, for every KV head in turn.
-struct QueryTile {
-  size_t run_idx = 0;
-  size_t offset = 0;  // from the run's first token
-  size_t num_tokens = 0;
-  size_t split_idx = 0;  // which of the runs that are split
-  size_t segment = 0;
-  bool is_split = false;  // one segment of a single token; merged afterwards
-};
-
 constexpr size_t kLogitRows = 32;        // rows of logits that exist at once
 constexpr size_t kMlpChunkTokens = 128;  // gate and up of a unit: 2 * 128 * 32 floats = 32 KiB
 
@@ -95,6 +86,10 @@ class Forward {
     float* out;
     size_t out_stride;
   };
+  struct Cell {      // what the heads of one KV head have folded of one segment
+    float* acc;      // [head][head_dim]
+    float* max_sum;  // [head][2]
+  };
   struct LayerKinds {
     ActivationKinds qkv, attn_output, mlp, down;
   };
@@ -115,7 +110,6 @@ class Forward {
   };
 
   void reserve();
-  void plan_attention();
   void run_thread(size_t thread_idx) noexcept;
   void run_layer(size_t layer_idx, size_t thread_idx) noexcept;
   void embed(size_t thread_idx) noexcept;
@@ -130,8 +124,17 @@ class Forward {
   void turn_heads(const LayerConfig& layer, float* heads, size_t num_heads, const float* norm,
                   size_t position) noexcept;
   void attend(size_t layer_idx, size_t thread_idx) noexcept;
-  void attend_tile(size_t layer_idx, const QueryTile& tile, size_t kv_head,
-                   size_t thread_idx) noexcept;
+  void attend_tiles(size_t layer_idx, std::span<const QueryTile> tiles, std::atomic<size_t>& claims,
+                    size_t thread_idx) noexcept;
+  AttentionTile kernel_tile(size_t layer_idx, const QueryTile& query, size_t kv_head) const;
+  void attend_whole(size_t layer_idx, const QueryTile& query, size_t kv_head,
+                    size_t thread_idx) noexcept;
+  void attend_own_keys(size_t layer_idx, const QueryTile& query, size_t kv_head,
+                       size_t thread_idx) noexcept;
+  void attend_shared(size_t layer_idx, const QueryTile& query, size_t kv_head,
+                     size_t thread_idx) noexcept;
+  Cell cell_of(const LayerConfig& layer, size_t run_idx, size_t segment, size_t kv_head) const;
+  void merge_cells(size_t layer_idx, size_t run_idx, size_t kv_head) noexcept;
   void merge_splits(size_t layer_idx, size_t thread_idx) noexcept;
   void finish_heads(size_t layer_idx, size_t token, size_t col_begin, size_t num_cols) noexcept;
   void quantize_rows(ActivationBuffer& buffer, size_t cols, ActivationKinds kinds,
@@ -144,8 +147,6 @@ class Forward {
   bool draw_sample(size_t outcome_idx, std::span<const float> logits, const SamplingSpec& sampling,
                    size_t position, size_t thread_idx) noexcept;
   void report_failures(const StepInput& input);
-  float* split_acc(const LayerConfig& layer, size_t split_idx, size_t kv_head, size_t segment);
-  float* split_max_sum(const LayerConfig& layer, size_t split_idx, size_t kv_head, size_t segment);
   static bool heads_align(const LayerConfig& layer);
   Share token_share(size_t num_tokens, size_t thread_idx) const;
   Share stream_share(size_t num_tokens, size_t thread_idx) const;
@@ -167,27 +168,28 @@ class Forward {
   // Strides of the float buffers: sizes rounded up to whole panels, since kernels write whole
   // panels.
   size_t hidden_stride_ = 0, q_stride_ = 0, kv_stride_ = 0, logit_stride_ = 0;
-  size_t segments_max_ = 0, splits_max_ = 0, heads_max_ = 0, head_dim_max_ = 0;
   Scratch scratch_;
   std::vector<Stream> streams_;  // per thread
   float* delta_ = nullptr;       // [token][hidden_stride]: what attention or MLP adds to it
   float *q_ = nullptr, *k_ = nullptr, *v_ = nullptr;
   float* logits_ = nullptr;  // [kLogitRows][logit_stride]
-  float *split_acc_ = nullptr, *split_max_sum_ = nullptr;
+  float *cell_acc_ = nullptr, *cell_max_sum_ = nullptr;
   ActivationBuffer heads_, mlp_;
   std::vector<float*> attention_scratch_;  // per thread
-  std::vector<float*> mlp_scratch_;        // per thread: gate, up and product of one unit
+  std::vector<float*> shared_acc_;         // per thread: the rows of one shared tile
+  std::vector<float*> shared_max_sum_;
+  std::vector<float*> mlp_scratch_;  // per thread: gate, up and product of one unit
   std::vector<std::vector<TokenLogprob>> sampler_scratch_;
 
   // Of the step in progress.
   const StepInput* input_ = nullptr;
   bool is_small_ = false;  // no more than one tile of tokens
   std::span<RowOutcome> outcomes_;
-  std::vector<QueryTile> tiles_;
-  std::vector<size_t> split_runs_;
+  AttentionPlan plan_;
   std::vector<uint8_t> failed_;                    // per logit row: the logits, or its own draw
   std::vector<uint8_t> fork_failed_;               // per fork: its draw
   std::unique_ptr<std::atomic<size_t>[]> claims_;  // per layer: the next attention item
+  std::unique_ptr<std::atomic<size_t>[]> shared_claims_;
 };
 
 }  // namespace octavo

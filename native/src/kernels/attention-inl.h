@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paged attention over eight lanes. Included inside
-// octavo::<isa>::{anonymous} after that folder's lanes-inl.h.
+// Paged attention over eight lanes. Included inside octavo::<isa>::{anonymous} after that folder's
+// lanes-inl.h, which also says how many tiles of eight the two long loops may take at once
+// (`Wide`).
 //
 // A row is one head of one token. Per span of 32 keys it computes, always in this order:
 //   scores   lane = key: an fma chain over d = 0 .. head_dim - 1, times scale * log2(e)
@@ -18,8 +19,8 @@
 
 constexpr float kMinusInfinity = -__builtin_huge_valf();
 
-inline size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-inline size_t greater(size_t a, size_t b) { return a > b ? a : b; }
+constexpr size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
+constexpr size_t greater(size_t a, size_t b) { return a > b ? a : b; }
 
 // Keys [begin, end) of a span, counted from its first position; empty if begin >= end.
 struct Range {
@@ -50,8 +51,14 @@ inline size_t first_seen(const AttentionTile& tile, size_t position) {
   return all ? 0 : position + 1 - tile.window;
 }
 
+// Past the last position that any token of the tile sees.
+inline size_t seen_end(const AttentionTile& tile) {
+  return tile.first_position + (tile.tokens != nullptr ? 1 : tile.num_tokens);
+}
+
 inline Range seen_in_span(const AttentionTile& tile, size_t token, size_t span_begin) {
-  const size_t position = tile.first_position + token;
+  const size_t position =
+      tile.tokens != nullptr ? tile.tokens[token].position : tile.first_position + token;
   const size_t begin = greater(first_seen(tile, position), span_begin);
   const size_t end = smaller(position + 1, span_begin + kSpanTokens);
   if (begin >= end) return {0, 0};
@@ -60,54 +67,61 @@ inline Range seen_in_span(const AttentionTile& tile, size_t token, size_t span_b
 
 // ---- scores ----
 
-template <int kRows, int kTiles, class T>
+// `W` is Narrow, one tile of 8 keys, or Wide, as many as the instruction set has lanes for.
+template <class W, int kRows, int kVectors, class T>
 inline void score_tiles(const float* q, const T* const* keys, size_t head_dim, float* weights) {
-  V acc[kRows][kTiles];
+  typename W::Vector acc[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int t = 0; t < kTiles; ++t) acc[r][t] = set1(0.0f);
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = W::set1(0.0f);
   }
-  const T* tile[kTiles];
-  for (int t = 0; t < kTiles; ++t) tile[t] = keys[t];
+  const T* tile[kVectors * W::kTiles];
+  for (size_t t = 0; t < kVectors * W::kTiles; ++t) tile[t] = keys[t];
   for (size_t d = 0; d < head_dim; ++d) {
-    V k[kTiles];
+    typename W::Vector k[kVectors];
 #pragma GCC unroll 4
-    for (int t = 0; t < kTiles; ++t) k[t] = load(tile[t] + d * kKeyTile);
+    for (int v = 0; v < kVectors; ++v) k[v] = W::gather(tile + v * W::kTiles, d * kKeyTile);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const V x = set1(q[d * kRows + r]);
+      const typename W::Vector x = W::set1(q[d * kRows + r]);
 #pragma GCC unroll 4
-      for (int t = 0; t < kTiles; ++t) acc[r][t] = fma(x, k[t], acc[r][t]);
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = W::fma(x, k[v], acc[r][v]);
     }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int t = 0; t < kTiles; ++t) store(weights + r * kSpanTokens + t * kKeyTile, acc[r][t]);
+    for (int v = 0; v < kVectors; ++v) {
+      W::store(weights + r * kSpanTokens + v * W::kTiles * kKeyTile, acc[r][v]);
+    }
   }
 }
 
 // Accumulators that fit the registers beside the keys, for a given number of rows.
-template <int kRows>
+template <class W, int kRows>
 constexpr int vectors_beside() {
+  if (W::kRegisters == 32) return kRows <= 6 ? 4 : 2;
   return kRows <= 3 ? 4 : kRows <= 6 ? 2 : 1;
 }
 
 template <int kRows, class T>
 void score_rows(const float* q, const SpanTiles<T>& span, size_t head_dim, float* weights) {
-  constexpr int kWide = vectors_beside<kRows>();
+  constexpr int kVectors = vectors_beside<Wide, kRows>();
+  constexpr size_t kTiles = smaller(kVectors * Wide::kTiles, kTilesPerSpan);
   size_t t = span.tiles.begin;
-  for (; t + kWide <= span.tiles.end; t += kWide) {
-    score_tiles<kRows, kWide>(q, span.keys + t, head_dim, weights + t * kKeyTile);
+  for (; t + kTiles <= span.tiles.end; t += kTiles) {
+    score_tiles<Wide, kRows, kTiles / Wide::kTiles>(q, span.keys + t, head_dim,
+                                                    weights + t * kKeyTile);
   }
-  if constexpr (kWide > 2) {
+  if constexpr (kTiles > 2) {
     for (; t + 2 <= span.tiles.end; t += 2) {
-      score_tiles<kRows, 2>(q, span.keys + t, head_dim, weights + t * kKeyTile);
+      score_tiles<Wide, kRows, 2 / Wide::kTiles>(q, span.keys + t, head_dim,
+                                                 weights + t * kKeyTile);
     }
   }
   for (; t < span.tiles.end; ++t) {
-    score_tiles<kRows, 1>(q, span.keys + t, head_dim, weights + t * kKeyTile);
+    score_tiles<Narrow, kRows, 1>(q, span.keys + t, head_dim, weights + t * kKeyTile);
   }
 }
 
@@ -176,15 +190,16 @@ inline float soften(const AttentionTile& tile, Range seen, float* weights, float
 
 // ---- values ----
 
-template <int kRows, int kVectors, class T>
+template <class W, int kRows, int kVectors, class T>
 inline void add_values(const SpanTiles<T>& span, Range seen, size_t dim, size_t head_dim,
                        const float* weights, const float* rescale, float* acc) {
-  V sum[kRows][kVectors];
+  constexpr size_t kWidth = W::kTiles * kLanes;
+  typename W::Vector sum[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      sum[r][v] = mul(load(acc + r * head_dim + dim + v * kLanes), set1(rescale[r]));
+      sum[r][v] = W::mul(W::load(acc + r * head_dim + dim + v * kWidth), W::set1(rescale[r]));
     }
   }
   for (size_t begin = seen.begin; begin < seen.end;) {
@@ -192,14 +207,14 @@ inline void add_values(const SpanTiles<T>& span, Range seen, size_t dim, size_t 
     const size_t end = smaller(seen.end, (t + 1) * kKeyTile);
     const T* row = span.values[t] + (begin - t * kKeyTile) * head_dim + dim;
     for (size_t key = begin; key < end; ++key, row += head_dim) {
-      V x[kVectors];
+      typename W::Vector x[kVectors];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) x[v] = load(row + v * kLanes);
+      for (int v = 0; v < kVectors; ++v) x[v] = W::load(row + v * kWidth);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const V p = set1(weights[r * kSpanTokens + key]);
+        const typename W::Vector p = W::set1(weights[r * kSpanTokens + key]);
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) sum[r][v] = fma(p, x[v], sum[r][v]);
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = W::fma(p, x[v], sum[r][v]);
       }
     }
     begin = end;
@@ -208,7 +223,7 @@ inline void add_values(const SpanTiles<T>& span, Range seen, size_t dim, size_t 
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      store(acc + r * head_dim + dim + v * kLanes, sum[r][v]);
+      W::store(acc + r * head_dim + dim + v * kWidth, sum[r][v]);
     }
   }
 }
@@ -216,18 +231,19 @@ inline void add_values(const SpanTiles<T>& span, Range seen, size_t dim, size_t 
 template <int kRows, class T>
 void accumulate_rows(const SpanTiles<T>& span, Range seen, size_t head_dim, const float* weights,
                      const float* rescale, float* acc) {
-  constexpr int kWide = vectors_beside<kRows>();
+  constexpr int kVectors = vectors_beside<Wide, kRows>();
+  constexpr size_t kWidth = Wide::kTiles * kLanes;
   size_t dim = 0;
-  for (; dim + kWide * kLanes <= head_dim; dim += kWide * kLanes) {
-    add_values<kRows, kWide>(span, seen, dim, head_dim, weights, rescale, acc);
+  for (; dim + kVectors * kWidth <= head_dim; dim += kVectors * kWidth) {
+    add_values<Wide, kRows, kVectors>(span, seen, dim, head_dim, weights, rescale, acc);
   }
-  if constexpr (kWide > 2) {
-    for (; dim + 2 * kLanes <= head_dim; dim += 2 * kLanes) {
-      add_values<kRows, 2>(span, seen, dim, head_dim, weights, rescale, acc);
+  if constexpr (kVectors > 2) {
+    for (; dim + 2 * kWidth <= head_dim; dim += 2 * kWidth) {
+      add_values<Wide, kRows, 2>(span, seen, dim, head_dim, weights, rescale, acc);
     }
   }
   for (; dim < head_dim; dim += kLanes) {
-    add_values<kRows, 1>(span, seen, dim, head_dim, weights, rescale, acc);
+    add_values<Narrow, kRows, 1>(span, seen, dim, head_dim, weights, rescale, acc);
   }
 }
 
@@ -260,7 +276,7 @@ void accumulate(size_t rows, const SpanTiles<T>& span, Range seen, size_t head_d
 SpanTiles<uint16_t> locate(const AttentionTile& tile, size_t span_begin) {
   const KvView& kv = tile.kv;
   const size_t begin = greater(first_seen(tile, tile.first_position), span_begin);
-  const size_t end = smaller(tile.first_position + tile.num_tokens, span_begin + kSpanTokens);
+  const size_t end = smaller(seen_end(tile), span_begin + kSpanTokens);
   SpanTiles<uint16_t> span;
   span.tiles.begin = (begin - span_begin) / kKeyTile;
   span.tiles.end = (end - span_begin + kKeyTile - 1) / kKeyTile;
@@ -306,6 +322,10 @@ void fold_row_tile(const Call& call, const SpanTiles<T>& span, size_t span_begin
   for (size_t row = greater(first, rows.begin); row < smaller(first + count, rows.end);) {
     // Neighbours that see the same keys advance together.
     const Range seen = seen_in_span(tile, row / tile.group, span_begin);
+    if (seen.begin == seen.end) {  // possible only between tokens of several sequences
+      ++row;
+      continue;
+    }
     size_t end = row;
     for (; end < smaller(first + count, rows.end); ++end) {
       const Range next = seen_in_span(tile, end / tile.group, span_begin);
@@ -319,32 +339,40 @@ void fold_row_tile(const Call& call, const SpanTiles<T>& span, size_t span_begin
   }
 }
 
+// Tokens that see some of the span: not wholly before it, nor past it by a window or more.
+inline Range tokens_of_span(const AttentionTile& tile, size_t span_begin) {
+  if (tile.tokens != nullptr) return {0, tile.num_tokens};  // in no order: each row is asked
+  const size_t first = tile.first_position;
+  const size_t last_position = span_begin + kSpanTokens - 1 + tile.window;
+  return {span_begin > first ? span_begin - first : 0,
+          tile.window == 0 ? tile.num_tokens : smaller(tile.num_tokens, last_position - first)};
+}
+
 template <class T>
 void fold_rows(const Call& call, const SpanTiles<T>& span, size_t span_begin) {
   const AttentionTile& tile = *call.tile;
-  const size_t first = tile.first_position;
-  // Tokens that see some of the span: not wholly before it, nor past it by a window or more.
-  const size_t token_begin = span_begin > first ? span_begin - first : 0;
-  const size_t last_position = span_begin + kSpanTokens - 1 + tile.window;
-  const size_t token_end =
-      tile.window == 0 ? tile.num_tokens : smaller(tile.num_tokens, last_position - first);
-  const Range rows{token_begin * tile.group, token_end * tile.group};
+  const Range tokens = tokens_of_span(tile, span_begin);
+  const Range rows{tokens.begin * tile.group, tokens.end * tile.group};
   for (size_t row_tile = rows.begin / call.at.row_tile; row_tile * call.at.row_tile < rows.end;
        ++row_tile) {
     fold_row_tile(call, span, span_begin, row_tile, rows);
   }
 }
 
-void run_segment(const Call& call, size_t segment) {
-  const AttentionTile& tile = *call.tile;
+void begin_segment(const Call& call) {
   for (size_t row = 0; row < call.rows; ++row) {
     call.max_sum[2 * row] = kMinusInfinity;
     call.max_sum[2 * row + 1] = 0.0f;
   }
   for (size_t i = 0; i < call.rows * call.head_dim; i += kLanes) store(call.acc + i, set1(0.0f));
+}
+
+void fold_keys(const Call& call, KeyRange keys) {
+  const AttentionTile& tile = *call.tile;
+  if (keys.begin % kSegmentTokens == 0) begin_segment(call);
   const size_t seen = first_seen(tile, tile.first_position) / kSpanTokens * kSpanTokens;
-  const size_t begin = greater(segment * kSegmentTokens, seen);
-  const size_t end = smaller((segment + 1) * kSegmentTokens, tile.first_position + tile.num_tokens);
+  const size_t begin = greater(keys.begin, seen);
+  const size_t end = smaller(keys.end, seen_end(tile));
   for (size_t span_begin = begin; span_begin < end; span_begin += kSpanTokens) {
     const SpanTiles<uint16_t> span = locate(tile, span_begin);
     if (call.rows <= kDirectRows) {
@@ -404,7 +432,9 @@ Call prepare(const AttentionTile& tile, float* scratch) {
     for (size_t r = 0; r < count; ++r) {
       const size_t token = (first + r) / tile.group;
       const size_t head = (first + r) % tile.group;
-      const float* from = tile.q + token * tile.q_token_stride + head * call.head_dim;
+      const float* of_token =
+          tile.tokens != nullptr ? tile.tokens[token].q : tile.q + token * tile.q_token_stride;
+      const float* from = of_token + head * call.head_dim;
       for (size_t d = 0; d < call.head_dim; ++d) q[d * count + r] = from[d];
     }
     q += count * call.head_dim;
@@ -430,12 +460,12 @@ void store_kv(const KvView& kv, size_t position, const float* k, const float* v)
   }
 }
 
-void attend_segment(const AttentionTile& tile, size_t segment, float* acc, float* max_sum,
-                    float* scratch) noexcept {
+void attend_keys(const AttentionTile& tile, KeyRange keys, float* acc, float* max_sum,
+                 float* scratch) noexcept {
   Call call = prepare(tile, scratch);
   call.acc = acc;
   call.max_sum = max_sum;
-  run_segment(call, segment);
+  fold_keys(call, keys);
 }
 
 void attend(const AttentionTile& tile, float* out, size_t out_token_stride,
@@ -446,7 +476,7 @@ void attend(const AttentionTile& tile, float* out, size_t out_token_stride,
   const size_t end = tile.first_position + tile.num_tokens;
   size_t segment = first_seen(tile, tile.first_position) / kSegmentTokens;
   for (; segment * kSegmentTokens < end; ++segment) {
-    run_segment(call, segment);
+    fold_keys(call, {segment * kSegmentTokens, (segment + 1) * kSegmentTokens});
     for (size_t row = 0; row < call.rows; ++row) {
       float* const to =
           out + row / tile.group * out_token_stride + row % tile.group * call.head_dim;

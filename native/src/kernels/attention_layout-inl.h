@@ -20,7 +20,7 @@ struct ScratchLayout {
   size_t weights;  // [row][32]: scores, then probabilities
   size_t segment;  // [row][2]: (max, sum) of the segment at hand
   size_t total;    // [row][2]: (max, sum) of the segments merged so far
-  size_t acc;      // [row][head_dim] of the segment at hand; last, since attend_segment has its own
+  size_t acc;      // [row][head_dim] of the segment at hand; last, since attend_keys has its own
   size_t end;
 };
 

@@ -4,10 +4,11 @@
 
 namespace octavo::avx2 {
 namespace {
+using Wide = Narrow;
 #include "kernels/attention-inl.h"
 }  // namespace
 
 extern const AttentionKernels kAttention;
-constinit const AttentionKernels kAttention{store_kv, attend, attend_segment, merge};
+constinit const AttentionKernels kAttention{store_kv, attend, attend_keys, merge};
 
 }  // namespace octavo::avx2

@@ -3,19 +3,19 @@
 
 namespace octavo::avx2 {
 
-extern const AttentionKernels kAttention;
 extern const VectorKernels kVector;
 
 }  // namespace octavo::avx2
 
 namespace octavo::avx512 {
 
+extern const AttentionKernels kAttention;
 extern const GemmKernels kGemm;
 
-// Only the matrix product has its own code here; attention and vector operators are those of AVX2.
+// Vector operators are those of AVX2: they wait for memory.
 extern const KernelTable kTable;
 constinit const KernelTable kTable{"avx512_vnni",
                                    kAvx2 | kFma | kF16c | kBmi2 | kAvx512 | kAvx512Vnni, &kGemm,
-                                   &avx2::kAttention, &avx2::kVector};
+                                   &kAttention, &avx2::kVector};
 
 }  // namespace octavo::avx512

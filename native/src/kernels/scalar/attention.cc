@@ -8,6 +8,6 @@ namespace {
 }  // namespace
 
 extern const AttentionKernels kAttention;
-constinit const AttentionKernels kAttention{store_kv, attend, attend_segment, merge};
+constinit const AttentionKernels kAttention{store_kv, attend, attend_keys, merge};
 
 }  // namespace octavo::scalar
