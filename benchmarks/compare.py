@@ -28,14 +28,18 @@ HERE = Path(__file__).parent
 class Workload:
     """``num_seqs`` prompts of ``prompt_tokens`` random ids; then ``output_tokens`` each, greedy.
 
+    ``shared_tokens`` ids come before all of the prompts and are the same for all of them.
     Metric: generated tokens per second of the decode part, or prompt tokens per second when only
-    one token is generated.
+    one token is generated, or, ``whole``, generated tokens per second from the first prompt to the
+    last token, however a side gets there.
     """
 
     name: str
     num_seqs: int
     prompt_tokens: int
     output_tokens: int
+    shared_tokens: int = 0
+    whole: bool = False
 
 
 FULL = (
@@ -44,7 +48,15 @@ FULL = (
     Workload("decode, 32", 32, 128, 64),
     Workload("prefill 512", 1, 512, 1),
 )
-SMOKE = (Workload("decode, 2", 2, 8, 4), Workload("prefill 16", 1, 16, 1))
+SHARED = (
+    Workload("32 sequences, 1000 shared, end to end", 32, 20, 64, 1000, True),
+    Workload("8 samples of a 512-token prompt, end to end", 8, 1, 64, 511, True),
+)
+SMOKE = (
+    Workload("decode, 2", 2, 8, 4),
+    Workload("prefill 16", 1, 16, 1),
+    Workload("2 sequences, 40 shared", 2, 8, 4, 40, True),
+)
 
 
 class Side:
@@ -57,6 +69,13 @@ class Side:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.about = self._read()
+
+    def peak_mb(self) -> float:
+        """Most memory that the child has had resident, in MB."""
+        for line in Path(f"/proc/{self._child.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) / 1000
+        return 0.0
 
     def measure(self, workload: Workload, seed: int) -> float:
         assert self._child.stdin is not None
@@ -123,6 +142,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="compute threads of every engine")
     parser.add_argument("--repeats", type=int, default=5, help="measured rounds per workload")
     parser.add_argument("--peer-python", help="interpreter that has llama-cpp-python")
+    parser.add_argument(
+        "--shared", action="store_true", help="also the workloads that share prompts"
+    )
     parser.add_argument("--smoke", action="store_true", help="tiny workloads: does it run at all?")
     args = parser.parse_args()
     sides = [
@@ -133,10 +155,12 @@ def main() -> None:
         script = HERE / "sides" / "llama_cpp_side.py"
         sides.append(Side("llama.cpp", args.peer_python, script, path, args.threads))
     workloads, repeats = (SMOKE, 1) if args.smoke else (FULL, args.repeats)
-    results = run(sides, workloads, repeats)
+    results = run(sides, workloads + (SHARED if args.shared else ()), repeats)
     about = {**machine(), "model": args.model, "threads": args.threads, "repeats": repeats}
     about["sides"] = {side.name: side.about for side in sides}
+    about["peak_mb"] = {side.name: round(side.peak_mb()) for side in sides}
     print_table(results, sides)
+    print("peak memory: " + ", ".join(f"{n} {mb} MB" for n, mb in about["peak_mb"].items()))
     print(json.dumps({"about": about, "results": results}))
     for side in sides:
         side.close()

@@ -26,13 +26,14 @@ def silent(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
     """Drops the library's log lines."""
 
 
-def open_context(model: object, num_seqs: int, threads: int) -> object:
+def open_context(model: object, num_seqs: int, threads: int, num_shared: int) -> object:
     params = lib.llama_context_default_params()
     params.n_ctx = CONTEXT_TOKENS
     params.n_batch = params.n_ubatch = BATCH_TOKENS
     params.n_threads = params.n_threads_batch = threads
     params.n_seq_max = num_seqs
-    params.kv_unified = False
+    # A unified cache lets sequences share the cells of a prefix; else separate streams are faster.
+    params.kv_unified = num_shared > 0
     return lib.llama_init_from_model(model, params)
 
 
@@ -50,23 +51,34 @@ def decode(context: object, tokens: list[tuple[int, int, int, bool]]) -> None:
         raise SystemExit(f"llama_decode answered {code}")
 
 
+def prefill(context: object, seq: int, ids: list[int], first: int) -> None:
+    """``ids`` at positions from ``first`` on; the last one's logits are kept."""
+    for begin in range(0, len(ids), BATCH_TOKENS):
+        part = enumerate(ids[begin : begin + BATCH_TOKENS], begin)
+        last = len(ids) - 1
+        decode(context, [(token, first + pos, seq, pos == last) for pos, token in part])
+
+
 def greedy(context: object, row: int, vocab_size: int) -> int:
     logits = np.ctypeslib.as_array(lib.llama_get_logits_ith(context, row), (vocab_size,))
     return int(logits.argmax())
 
 
 def measure(model: object, work: dict[str, int], threads: int) -> float:
-    num_seqs, length = work["num_seqs"], work["prompt_tokens"]
+    num_seqs, num_shared = work["num_seqs"], work["shared_tokens"]
+    length = num_shared + work["prompt_tokens"]
     vocab_size = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
-    context = open_context(model, num_seqs, threads)
+    context = open_context(model, num_seqs, threads, num_shared)
     rng = random.Random(work["seed"])
     next_ids = []
     start = time.perf_counter()
+    shared = [rng.randrange(1000, 40000) for _ in range(num_shared)]
+    prefill(context, 0, shared, 0)
+    for seq in range(1, num_seqs if num_shared else 0):
+        lib.llama_memory_seq_cp(lib.llama_get_memory(context), 0, seq, 0, num_shared)
     for seq in range(num_seqs):
-        ids = [rng.randrange(1000, 40000) for _ in range(length)]
-        for begin in range(0, length, BATCH_TOKENS):
-            part = enumerate(ids[begin : begin + BATCH_TOKENS], begin)
-            decode(context, [(token, pos, seq, pos == length - 1) for pos, token in part])
+        ids = [rng.randrange(1000, 40000) for _ in range(work["prompt_tokens"])]
+        prefill(context, seq, ids, num_shared)
         next_ids.append(greedy(context, -1, vocab_size))
     middle = time.perf_counter()
     for step in range(work["output_tokens"] - 1):
@@ -74,6 +86,8 @@ def measure(model: object, work: dict[str, int], threads: int) -> float:
         next_ids = [greedy(context, row, vocab_size) for row in range(num_seqs)]
     end = time.perf_counter()
     lib.llama_free(context)
+    if work["whole"]:
+        return num_seqs * work["output_tokens"] / (end - start)
     if work["output_tokens"] == 1:
         return num_seqs * length / (middle - start)
     return num_seqs * (work["output_tokens"] - 1) / (end - middle)

@@ -29,8 +29,9 @@ def measure(engine, work, tag: str) -> float:
     rng = random.Random(work["seed"])
     params = SamplingParams(temperature=0.0, max_tokens=work["output_tokens"], ignore_eos=True)
     start = time.perf_counter()
+    shared = [rng.randrange(1000, 40000) for _ in range(work["shared_tokens"])]
     for idx in range(work["num_seqs"]):
-        ids = [rng.randrange(1000, 40000) for _ in range(work["prompt_tokens"])]
+        ids = shared + [rng.randrange(1000, 40000) for _ in range(work["prompt_tokens"])]
         engine.add_request(f"{tag}-{idx}", ids, params)
     started: dict[str, int] = {}
     decode_start, tokens_at_start = 0.0, 0
@@ -40,6 +41,8 @@ def measure(engine, work, tag: str) -> float:
         if not decode_start and len(started) == work["num_seqs"]:
             decode_start, tokens_at_start = time.perf_counter(), sum(started.values())
     end = time.perf_counter()
+    if work["whole"]:
+        return sum(started.values()) / (end - start)
     if work["output_tokens"] == 1:
         return work["num_seqs"] * work["prompt_tokens"] / (end - start)
     return (sum(started.values()) - tokens_at_start) / (end - decode_start)
