@@ -60,7 +60,7 @@ def sharing(model: str, prompt_tokens: int, output_tokens: int) -> None:
     for width in (2, 4, 6):
         beams = BeamSearchParams(beam_width=width, max_tokens=output_tokens, ignore_eos=True)
         with engine(model, CONFIG) as assembled:
-            assembled.engine.add_beam_search("r", ids(1, prompt_tokens), beams)
+            assembled.engine.add_request("r", ids(1, prompt_tokens), beams)
             print(f"| beam width {width} | {peak_blocks(assembled)} | {width * alone} |")
 
 

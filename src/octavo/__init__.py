@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         RequestOutput,
         Timeline,
     )
+    from octavo.types.request import ServiceClass, Standing
     from octavo.types.sampling_params import OnOverflow, OutputKind, SamplingParams
 
     __version__: str
@@ -76,6 +77,8 @@ __all__ = [  # noqa: RUF022 (plain alphabetical order)
     "RuntimeConfig",
     "SamplingParams",
     "SchedulerConfig",
+    "ServiceClass",
+    "Standing",
     "StepFailed",
     "Timeline",
     "UnsupportedModel",
@@ -108,6 +111,7 @@ _HOMES = {
         "RequestOutput",
         "Timeline",
     ),
+    "octavo.types.request": ("ServiceClass", "Standing"),
     "octavo.types.sampling_params": ("OnOverflow", "OutputKind", "SamplingParams"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -153,7 +153,7 @@ def run_searches(
 ) -> list[RequestOutput]:
     for idx, (search, case) in enumerate(cases):
         params = change(params_of(search, case))
-        assembled.engine.add_beam_search(str(idx), list(search["prompt_ids"]), params)
+        assembled.engine.add_request(str(idx), list(search["prompt_ids"]), params)
     done: dict[str, RequestOutput] = {}
     while assembled.engine.has_unfinished():
         done.update((output.request_id, output) for output in assembled.engine.step())

@@ -16,8 +16,8 @@ PUBLIC = """
     BadCheckpoint BeamSearchParams CacheConfig CompletionOutput CorruptState EngineConfig
     EngineOverloaded EngineStopped FinishReason InvalidConfig InvalidRequest LLM Logprob
     ModelError ModelNotFound OctavoError OnOverflow OutputKind PromptTooLong RequestMetrics
-    RequestOutput RuntimeConfig SamplingParams SchedulerConfig StepFailed Timeline
-    UnsupportedModel __version__
+    RequestOutput RuntimeConfig SamplingParams SchedulerConfig ServiceClass Standing
+    StepFailed Timeline UnsupportedModel __version__
 """.split()
 
 

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 import pytest
 from serverkit import MAX_MODEL_LEN, ByteTokenizer, ReciteEngine, connect, make_app
 
+from llmkit import make_llm
 from octavo.assemble import start_engine
+from octavo.engine.admission import Admission
 from octavo.formats.gguf import GgufFile
 from octavo.types.config import CacheConfig, EngineConfig
-from octavo.types.errors import InvalidConfig
+from octavo.types.errors import InvalidConfig, PromptTooLong
 from tiny_gguf import tiny_llama
 
 
@@ -40,6 +42,7 @@ class WatchedTokenizer(ByteTokenizer):
 def test_a_hopeless_text_is_not_tokenised(path: str) -> None:
     engine = ReciteEngine()
     engine.tokenizer = tokenizer = WatchedTokenizer()
+    engine.admission = Admission(tokenizer, engine.admission.limits)
     limit = 8 * (MAX_MODEL_LEN + 1)
 
     async def ask(text: str) -> dict[str, object]:
@@ -72,3 +75,20 @@ def test_a_kv_cache_larger_than_the_machine_is_refused(cache: CacheConfig) -> No
     file = GgufFile("tiny.gguf", memoryview(tiny_llama().build()))
     with pytest.raises(InvalidConfig, match="KV cache"):
         start_engine(file, EngineConfig(cache=cache), model_name="tiny")
+
+
+def test_a_hopeless_text_is_not_tokenised_offline_either() -> None:
+    tokenizer = WatchedTokenizer()
+    llm, assembled = make_llm(tokenizer=tokenizer, max_model_len=64)
+    assembled.engine.admission = Admission(tokenizer, assembled.engine.admission.limits)
+    text = "a" * (8 * 65)
+    with llm:
+        for ask in (llm.generate, llm.stream, llm.enqueue):
+            with pytest.raises(PromptTooLong, match="more than 65 tokens"):
+                ask(text)
+        with pytest.raises(PromptTooLong, match="more than 65 tokens"):
+            llm.chat([{"role": "user", "content": text}])
+        assert tokenizer.lengths == []
+        with pytest.raises(PromptTooLong, match="the prompt has 520 tokens"):  # with its BOS
+            llm.generate(text[1:])
+        assert tokenizer.lengths == [len(text) - 1]

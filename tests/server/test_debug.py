@@ -91,9 +91,15 @@ async def test_a_swapped_request_is_told_from_a_running_one():
     assert rows[swapped[0]]["num_preemptions"] == 1
     found = await get(engine, f"/debug/requests/{swapped[0]}/blocks")
     assert [seq["state"] for seq in found["sequences"]] == ["swapped"]
-    seq_id = found["sequences"][0]["seq_id"]
-    stayed = [r.block_id for r in engine.blocks.dump() if seq_id in r.owners]
-    assert [block["block_id"] for block in found["sequences"][0]["blocks"]] == stayed
+    (seq,) = found["sequences"]
+    blocks = seq["blocks"]
+    assert sum(block["num_tokens"] for block in blocks) == seq["num_computed_tokens"] > 0
+    assert [block["index"] for block in blocks] == list(range(len(blocks)))
+    stayed = [r.block_id for r in engine.blocks.dump() if seq["seq_id"] in r.owners]
+    assert [b["block_id"] for b in blocks if b["state"] != "swapped"] == stayed
+    moved = [block["swap_copy"] for block in blocks if block["state"] == "swapped"]
+    assert len(set(moved)) == len(moved) == len(blocks) - len(stayed) > 0
+    assert len(moved) <= engine.blocks.usage().num_swap_referenced
 
 
 async def test_summary_names_the_holders_and_balances():

@@ -206,3 +206,40 @@ def test_url_of_ipv6_has_brackets():
             return ("::1", 80, 0, 0)
 
     assert url_of(Named()) == "http://[::1]:80"
+
+
+def is_closed(url: str) -> bool:
+    try:
+        httpx.get(f"{url}/health", trust_env=False)
+    except httpx.ConnectError:
+        return True
+    return False
+
+
+def test_a_second_interrupt_ends_the_running_at_once_and_quietly():
+    folders = [str(Path(__file__).parent), *sys.path]
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.replace("drain_s=0.3", "drain_s=60")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+    )
+    with process:
+        url = process.stdout.readline().strip()
+        retrying = httpx.HTTPTransport(retries=5)
+        with httpx.Client(transport=retrying) as client:
+            body = {"prompt": "Hi", "stream": True}
+            with client.stream("POST", f"{url}/v1/completions", json=body) as response:
+                lines = response.iter_lines()
+                next(lines)
+                process.send_signal(signal.SIGINT)
+                wait_until(lambda: is_closed(url))  # the first has been heard
+                process.send_signal(signal.SIGINT)
+                rest = "\n".join(lines)
+        out, err = process.communicate(timeout=20)
+    assert rest.endswith("data: [DONE]\n")
+    assert "engine_unavailable" in rest
+    assert (process.returncode, out) == (0, "cleaned up\n")
+    assert "CancelledError" not in err
+    assert "Traceback" not in err

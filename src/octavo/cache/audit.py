@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from octavo.cache.block_history import BlockHistory, Transition
 from octavo.cache.block_pool import BlockPool, Place
-from octavo.cache.block_table import BlockTable
+from octavo.cache.block_table import BlockTable, SwappedTable
 from octavo.cache.prefix_index import PrefixIndex
 from octavo.cache.swap_pool import SwapPool
 from octavo.cache.swapping import Swapper
@@ -86,6 +86,7 @@ class BlockReport:
     ref_histogram   {references: blocks}, device tier, zero included
     top_holders     (sequence, blocks it names), most first
     faults          what does not balance, in words; empty when all is well
+    swapped         sequence -> its table, of those that are swapped out, to read
     """
 
     ref_histogram: dict[int, int]
@@ -93,6 +94,7 @@ class BlockReport:
     orphans: tuple[Orphan, ...]
     quarantined: tuple[int, ...]
     faults: tuple[str, ...]
+    swapped: Mapping[int, SwappedTable]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ class BlockAudit:
             orphans=self.orphans(),
             quarantined=tuple(sorted(self._quarantine.blocks_s)),
             faults=tuple(self.faults()),
+            swapped=dict(self._accounts.swapper.tables),
         )
 
     def orphans(self) -> tuple[Orphan, ...]:

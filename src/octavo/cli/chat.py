@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from octavo.cli import flags
+from octavo.cli.config_file import Config
+from octavo.cli.knobs import with_quiet_knobs
 from octavo.cli.session import open_llm, print_answer
 from octavo.hub.aliases import DEFAULT_MODEL
 from octavo.types.errors import InvalidRequest, PromptTooLong, UnsupportedModel
@@ -28,6 +30,7 @@ HELP = """\
 Ctrl-C   stop an answer"""
 
 
+@with_quiet_knobs
 def chat(
     ctx: typer.Context,
     model: flags.Model = DEFAULT_MODEL,
@@ -50,6 +53,8 @@ def chat(
     stats: Annotated[
         bool, typer.Option("--stats/--no-stats", help="Show counts and speed after each answer.")
     ] = False,
+    config: Config = None,
+    **knobs: Any,
 ) -> None:
     """Talk with a model in the terminal.
 
@@ -64,6 +69,7 @@ def chat(
         stop=stop,
     )
     options = {
+        **knobs,
         "threads": threads,
         "isa": isa,
         "max_model_len": max_model_len,

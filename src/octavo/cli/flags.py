@@ -199,6 +199,27 @@ Stop = Annotated[
 ]
 
 
+NumSamples = Annotated[
+    int,
+    _option(
+        "--num-samples",
+        "--n",
+        metavar="N",
+        min=1,
+        panel=_ANSWER_PANEL,
+        help="Answers to each prompt; above 1 it needs a temperature.",
+    ),
+]
+
+
+def one_model(ctx: typer.Context, argument: str | None, option: str) -> str:
+    """The model that was named, as an argument or by --model. Raises a usage error for both."""
+    source = ctx.get_parameter_source("model")
+    if argument is not None and source is not None and source.name == "COMMANDLINE":
+        raise typer.BadParameter(f"{argument} and --model {option} both name a model; give one")
+    return option if argument is None else argument
+
+
 def sampling_params(
     *,
     max_tokens: int | None,
@@ -207,9 +228,11 @@ def sampling_params(
     top_k: int,
     seed: int | None,
     stop: list[str] | None = None,
+    n: int = 1,
 ) -> SamplingParams:
     """The flags above as one object; raises ``InvalidRequest`` that names the field."""
     return SamplingParams(
+        n=n,
         max_tokens=max_tokens,
         temperature=temperature,
         top_p=top_p,

@@ -10,21 +10,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
 from octavo.cli import flags
+from octavo.cli.config_file import Config
+from octavo.cli.knobs import with_knobs
 from octavo.cli.session import open_llm
 from octavo.hub.aliases import DEFAULT_MODEL
 from octavo.progress import BatchBar
+from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import InvalidConfig, InvalidRequest
+from octavo.types.request import Standing
 from octavo.types.sampling_params import SamplingParams
 
 if TYPE_CHECKING:
     from octavo.llm import LLM
     from octavo.llm.prompts import Message
-    from octavo.types.outputs import RequestOutput
+    from octavo.types.outputs import CompletionOutput, RequestOutput
 
 EXAMPLES = (
     "octavo generate prompts.jsonl -o answers.jsonl",
@@ -34,24 +38,33 @@ EXAMPLES = (
 # What a line may set for itself; the flags hold for lines that do not.
 SAMPLING_FIELDS = frozenset(
     {
+        "best_of",
         "ignore_eos",
         "include_stop_str_in_output",
         "logprobs",
         "max_tokens",
         "min_p",
         "min_tokens",
+        "n",
+        "on_overflow",
+        "queue_timeout_s",
         "seed",
         "skip_special_tokens",
         "stop",
         "stop_token_ids",
         "temperature",
+        "timeout_s",
         "top_k",
         "top_p",
+        "ttft_timeout_s",
     }
 )
+BEAM_FIELDS = frozenset({"use_beam_search", "length_penalty", "early_stopping"})
+STANDING_FIELDS = frozenset({"cache_salt", "priority", "service_class", "user"})
 _OTHER_FIELDS = frozenset({"id", "custom_id", "prompt", "messages"})
 
 
+@with_knobs
 def generate(
     ctx: typer.Context,
     file: Annotated[
@@ -59,7 +72,7 @@ def generate(
         typer.Argument(
             metavar="FILE.jsonl",
             help='One JSON object per line, with "prompt" or "messages", and optionally "id" and '
-            "sampling fields (max_tokens, temperature, seed, ...). - reads standard input.",
+            "fields of a request (max_tokens, n, priority, ...). - reads standard input.",
         ),
     ],
     output: Annotated[
@@ -86,6 +99,8 @@ def generate(
     max_num_batched_tokens: flags.MaxNumBatchedTokens = None,
     block_size: flags.BlockSize = None,
     kv_cache_memory: flags.KvCacheMemory = None,
+    config: Config = None,
+    **knobs: Any,
 ) -> None:
     """Answer every line of a file, as one batch.
 
@@ -101,6 +116,7 @@ def generate(
     )
     lines = _read_lines(file)
     options = {
+        **knobs,
         "threads": threads,
         "isa": isa,
         "max_model_len": max_model_len,
@@ -161,10 +177,32 @@ def _answer_all(llm: LLM, lines: list[str], defaults: SamplingParams, out: TextI
 def _enqueue(llm: LLM, line: str, defaults: SamplingParams) -> str:
     """Raises ``InvalidRequest`` for whatever is wrong with the line."""
     fields = _parse(line)
-    params = defaults.clone(**{key: fields[key] for key in fields.keys() & SAMPLING_FIELDS})
+    params = _params(fields, defaults)
+    standing = Standing(**cast("Any", _only(fields, STANDING_FIELDS)))
     if "messages" in fields:
-        return llm.enqueue_chat([cast("list[Message]", fields["messages"])], params)[0]
-    return llm.enqueue(_as_prompt(fields["prompt"]), params)[0]
+        messages = cast("list[Message]", fields["messages"])
+        return llm.enqueue_chat([messages], params, standing=standing)[0]
+    return llm.enqueue(_as_prompt(fields["prompt"]), params, standing=standing)[0]
+
+
+def _params(
+    fields: dict[str, object], defaults: SamplingParams
+) -> SamplingParams | BeamSearchParams:
+    own, search = _only(fields, SAMPLING_FIELDS), _only(fields, BEAM_FIELDS)
+    is_search = search.pop("use_beam_search", False)
+    if not isinstance(is_search, bool):
+        raise InvalidRequest("use_beam_search must be a boolean", param="use_beam_search")
+    if is_search:
+        own.setdefault("temperature", 1)  # 0 would refuse several answers
+        return BeamSearchParams.like(defaults.clone(**own), **cast("Any", search))
+    if search:
+        name = min(search)
+        raise InvalidRequest(f"{name} needs use_beam_search to be true", param=name)
+    return defaults.clone(**own)
+
+
+def _only(fields: dict[str, object], names: frozenset[str]) -> dict[str, object]:
+    return {key: fields[key] for key in sorted(fields.keys() & names)}
 
 
 def _as_prompt(value: object) -> dict[str, object]:
@@ -183,7 +221,8 @@ def _parse(line: str) -> dict[str, object]:
         raise InvalidRequest(f"not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise InvalidRequest("a line must be a JSON object")
-    unknown = fields.keys() - SAMPLING_FIELDS - _OTHER_FIELDS
+    known = SAMPLING_FIELDS | BEAM_FIELDS | STANDING_FIELDS | _OTHER_FIELDS
+    unknown = fields.keys() - known
     if unknown:
         name = min(unknown)
         raise InvalidRequest(f"unknown field {name!r}", param=name)
@@ -195,16 +234,28 @@ def _parse(line: str) -> dict[str, object]:
 def _reply(idx: int, line: str, output: RequestOutput) -> dict[str, object]:
     if output.error is not None:
         return _failure(idx, line, output.error, None)
-    completion = output.outputs[0]
-    return {
+    completion, *others = output.outputs
+    usage = {
+        "prompt_tokens": len(output.prompt_token_ids),
+        "completion_tokens": output.num_output_tokens,
+    }
+    if output.num_truncated_tokens:
+        usage["truncated_tokens"] = output.num_truncated_tokens
+    reply = {
         **_identity(idx, line),
         "text": completion.text,
         "finish_reason": completion.finish_reason,
-        "usage": {
-            "prompt_tokens": len(output.prompt_token_ids),
-            "completion_tokens": output.num_output_tokens,
-        },
+        "usage": usage,
     }
+    if others:  # the first one again, so that all are in one place
+        reply["choices"] = [_choice(one) for one in output.outputs]
+    return reply
+
+
+def _choice(completion: CompletionOutput) -> dict[str, object]:
+    score = {} if completion.score is None else {"score": completion.score}
+    reason = completion.finish_reason
+    return {"index": completion.index, "text": completion.text, "finish_reason": reason, **score}
 
 
 def _failure(idx: int, line: str, message: str, param: str | None) -> dict[str, object]:

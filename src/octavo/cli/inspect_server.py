@@ -79,9 +79,9 @@ def pmap(
     """Show a request's block tables: where in the KV cache its tokens are.
 
     INDEX: place in the table. TOKENS: computed in that block. REF: how many tables and pins hold
-    it. STATE: in use, or shared when several do. DIGEST: of the content up to there, once others
-    can find it. SWAP: the swap block with the same content. Of a swapped sequence the blocks that
-    stayed on the device are shown. Needs the server's --debug-routes.
+    it. STATE: in use, shared when several do, or swapped: then only SWAP has a number. DIGEST: of
+    the content up to there, once others can find it. SWAP: the swap block with the same content.
+    Needs the server's --debug-routes.
     """
     document = fetch(url, f"/debug/requests/{quote(request)}/blocks")
     if as_json:
@@ -89,10 +89,13 @@ def pmap(
         return
     print(f"{document['id']}: {document['state']}, blocks of {document['block_size']} slots")
     for seq in document["sequences"]:
+        num_swapped = sum(block["state"] == "swapped" for block in seq["blocks"])
         print(
             f"sequence {seq['seq_id']} (sample {seq['sample']}): {seq['state']}, "
             f"{seq['num_computed_tokens']} of {seq['num_tokens']} tokens computed, "
-            f"{len(seq['blocks'])} blocks on the device"
+            f"{len(seq['blocks']) - num_swapped} blocks on the device"
+            + f", {num_swapped} swapped out"
+            * (num_swapped > 0)
         )
         if seq["blocks"]:
             _show(_block_table(seq["blocks"]))
@@ -106,12 +109,12 @@ def _block_table(rows: list[dict[str, Any]]) -> Table:
                 row["state"],
                 _or_dash(row["digest"]),
                 _or_dash(row.get("index")),
-                row["block_id"],
+                _or_dash(row["block_id"]),
                 _or_dash(row.get("num_tokens")),
-                row["ref_count"],
-                row["num_pins"],
+                _or_dash(row["ref_count"]),
+                _or_dash(row["num_pins"]),
                 _or_dash(row["swap_copy"]),
-                row["last_use_step"],
+                _or_dash(row["last_use_step"]),
             )
             for row in rows
         ),

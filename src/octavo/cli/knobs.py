@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flags of ``octavo serve`` that set one field of a configuration each, as data.
+"""The flags that set one field of a configuration each, as data.
 
 A flag has its field's name and type, and None stands for the field's own default, which the help
 quotes. Ranges are checked by the configuration itself.
@@ -137,8 +137,13 @@ _KNOBS: dict[str, tuple[Knob, ...]] = {
         Knob(
             "max_num_queued_reqs",
             "N",
-            "Requests that may wait; more are refused with 503 instead of making all of them wait "
+            "Requests that may wait; more are refused with 429 instead of making all of them wait "
             "longer. 0: no bound.",
+        ),
+        Knob(
+            "max_num_queued_tokens",
+            "TOKENS",
+            "Prompt tokens that may wait, likewise. 0: no bound.",
         ),
         Knob(
             "watchdog_s",
@@ -184,6 +189,15 @@ def parse_factor(text: str | float) -> float | str:
 
 def with_knobs(command: F) -> F:
     """Give a command, which takes ``**knobs``, a flag for each of the above."""
+    return _with_knobs(command, hidden=False)
+
+
+def with_quiet_knobs(command: F) -> F:
+    """The same, but the help does not list them: for commands where few want them."""
+    return _with_knobs(command, hidden=True)
+
+
+def _with_knobs(command: F, *, hidden: bool) -> F:
     signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
     own = [
         one.replace(annotation=hints[one.name])
@@ -195,7 +209,7 @@ def with_knobs(command: F) -> F:
             knob.field,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=_annotation(knob, panel),
+            annotation=_annotation(knob, panel, hidden=hidden),
         )
         for panel, panel_knobs in _KNOBS.items()
         for knob in panel_knobs
@@ -207,7 +221,7 @@ def with_knobs(command: F) -> F:
     return command
 
 
-def _annotation(knob: Knob, panel: str) -> Any:
+def _annotation(knob: Knob, panel: str, *, hidden: bool) -> Any:
     field = _FIELDS[knob.field]
     flag = "--" + knob.field.replace("_", "-")
     kind, *others = str(field.type).replace(" | None", "").split(" | ")
@@ -220,6 +234,7 @@ def _annotation(knob: Knob, panel: str) -> Any:
         help=f"{knob.help} Default: {_default(field)}.",
         rich_help_panel=panel,
         show_default=False,
+        hidden=hidden,
     )
     return Annotated[(str if others else _TYPES[kind]) | None, option]
 

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from octavo.cli import flags
-from octavo.cli.session import open_llm, print_answer
+from octavo.cli.config_file import Config
+from octavo.cli.knobs import with_quiet_knobs
+from octavo.cli.session import open_llm, print_answer, print_samples
 from octavo.hub.aliases import DEFAULT_MODEL
 from octavo.types.errors import StepFailed
 
@@ -22,11 +24,13 @@ DEFAULT_PROMPT = "Give three tips for learning to cook."
 EXAMPLES = (
     'octavo run "Why is the sky blue?"',
     'octavo run --model gemma3-270m --max-tokens 40 "Once upon a time"',
+    'octavo run --n 3 --temperature 0.8 "A name for a cat?"',
     "cat letter.txt | octavo run -",
     'octavo run --model ./model.gguf --raw --temperature 0 "def fibonacci(n):"',
 )
 
 
+@with_quiet_knobs
 def run(
     ctx: typer.Context,
     prompt: Annotated[
@@ -52,6 +56,7 @@ def run(
     top_k: flags.TopK = 0,
     seed: flags.Seed = None,
     stop: flags.Stop = None,
+    num_samples: flags.NumSamples = 1,
     threads: flags.Threads = None,
     isa: flags.Isa = None,
     max_model_len: flags.MaxModelLen = None,
@@ -59,8 +64,10 @@ def run(
     stats: Annotated[
         bool, typer.Option("--stats/--no-stats", help="Print counts and speed on standard error.")
     ] = True,
+    config: Config = None,
+    **knobs: Any,
 ) -> None:
-    """Answer one prompt, streaming.
+    """Answer one prompt, streaming; several answers are shown when they are complete.
 
     Pulls the model first if it is not here.
     """
@@ -71,17 +78,22 @@ def run(
         top_k=top_k,
         seed=seed,
         stop=stop,
+        n=num_samples,
     )
     text = _read_prompt(prompt)
     options = {
+        **knobs,
         "threads": threads,
         "isa": isa,
         "max_model_len": max_model_len,
         "kv_cache_memory_bytes": kv_cache_memory,
-        "max_num_seqs": 1,
+        "max_num_seqs": num_samples,
     }
     with open_llm(ctx, model, options) as llm:
-        answer = print_answer(_ask(llm, text, params, raw=raw, system=system))
+        if num_samples > 1:
+            answer = print_samples(_ask(llm, text, params, raw=raw, system=system))
+        else:
+            answer = print_answer(_ask(llm, text, params, raw=raw, system=system))
     if stats:
         print(answer.summary(), file=sys.stderr)
     if answer.error is not None:

@@ -10,6 +10,7 @@ import typer
 
 from octavo.cli import flags
 from octavo.cli.client import LOOPBACK
+from octavo.cli.config_file import Config
 from octavo.cli.knobs import with_knobs
 from octavo.hub.aliases import DEFAULT_MODEL
 from octavo.progress import TerminalProgress
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 EXAMPLES = (
     "octavo serve",
     "octavo serve gemma3-270m --port 8080 --kv-cache-memory 2GiB",
+    "octavo serve --config octavo.toml --port 8080",
     "octavo serve --swap-space 4 --slo-itl-ms 80 --max-num-queued-reqs 200",
     "octavo serve ./model.gguf --served-model-name mine --host 0.0.0.0",
 )
@@ -31,6 +33,7 @@ EXAMPLES = (
 
 @with_knobs
 def serve(
+    ctx: typer.Context,
     model_tag: Annotated[
         str | None,
         typer.Argument(metavar="MODEL", help="The model; the same as --model.", show_default=False),
@@ -71,6 +74,7 @@ def serve(
             "never their text. Default: only if no other machine can connect.",
         ),
     ] = None,
+    config: Config = None,
     **knobs: Any,
 ) -> None:
     """Serve a model over HTTP, with OpenAI's API.
@@ -90,7 +94,7 @@ def serve(
         "seed": seed,
     }
     address = Address(host, port, shows_books(host, debug_routes))
-    _serve(model_tag or model, address, served_model_name or [], options)
+    _serve(flags.one_model(ctx, model_tag, model), address, served_model_name or [], options)
 
 
 class Address(NamedTuple):

@@ -40,6 +40,7 @@ class Answer:
     text: str = ""
     num_prompt_tokens: int = 0
     num_tokens: int = 0
+    num_truncated_tokens: int = 0
     first_token_s: float | None = None
     total_s: float = 0.0
     finish_reason: str | None = None
@@ -55,6 +56,8 @@ class Answer:
 
     def summary(self) -> str:
         parts = [f"{self.num_prompt_tokens} prompt + {self.num_tokens} answer tokens"]
+        if self.num_truncated_tokens:
+            parts.append(f"{self.num_truncated_tokens} tokens of the prompt cut off")
         if self.first_token_s is not None:
             parts.append(f"first after {self.first_token_s:.2f} s")
         if self.tokens_per_s is not None:
@@ -80,14 +83,44 @@ def print_answer(outputs: Stream) -> Answer:
     return answer
 
 
-def _take(answer: Answer, output: RequestOutput) -> None:
+def _count(answer: Answer, output: RequestOutput) -> None:
     answer.num_prompt_tokens = len(output.prompt_token_ids)
     answer.num_tokens = output.num_output_tokens
     if answer.first_token_s is None and output.num_output_tokens:
         answer.first_token_s = answer.total_s
+    answer.num_truncated_tokens = output.num_truncated_tokens
     answer.error = output.error
     for completion in output.outputs:
-        answer.text += completion.text
         answer.finish_reason = completion.finish_reason
+
+
+def _take(answer: Answer, output: RequestOutput) -> None:
+    _count(answer, output)
+    for completion in output.outputs:
+        answer.text += completion.text
         sys.stdout.write(completion.text)
     sys.stdout.flush()
+
+
+def print_samples(outputs: Stream) -> Answer:
+    """Several answers to one prompt, each when all of it is there, in their order.
+
+    ``text`` and ``finish_reason`` are those of the last.
+    """
+    answer = Answer()
+    start_s = time.monotonic()
+    texts: dict[int, str] = {}
+    try:
+        for output in outputs:
+            answer.total_s = time.monotonic() - start_s
+            for completion in output.outputs:
+                texts[completion.index] = texts.get(completion.index, "") + completion.text
+            _count(answer, output)
+    except KeyboardInterrupt:
+        answer.interrupted = True
+    finally:
+        outputs.close()
+    for index, answer.text in sorted(texts.items()):
+        print(f"--- {index + 1}", file=sys.stderr, flush=True)
+        print(answer.text, flush=True)
+    return answer

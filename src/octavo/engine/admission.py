@@ -4,25 +4,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import TypedDict
 
 from octavo.engine.overflow import AdmissionLimits, truncate
 from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import InvalidRequest, PromptTooLong
 from octavo.types.ports import Tokenizer
-from octavo.types.request import Request
-from octavo.types.sampling_params import OnOverflow, OutputKind, SamplingParams
+from octavo.types.request import Request, Standing
+from octavo.types.sampling_params import OnOverflow, SamplingParams
 from octavo.types.step import RowSampling
 
 
 class PromptDict(TypedDict, total=False):
-    """Text, ids, or both; ids win, and the text is only reported back."""
+    """Text, ids, or both; ids win, and the text is only reported back. ``cache_salt`` is that of
+    ``Standing``, which it goes before."""
 
     prompt: str
     prompt_token_ids: list[int]
+    cache_salt: str
 
 
 Prompt = str | Sequence[int] | PromptDict
+
+ORDINARY = Standing()
 
 
 class Admission:
@@ -41,17 +47,39 @@ class Admission:
         return self._limits
 
     def admit(
-        self, prompt: Prompt, params: SamplingParams, *, request_id: str, priority: int = 0
+        self,
+        prompt: Prompt,
+        params: SamplingParams | BeamSearchParams,
+        *,
+        request_id: str,
+        standing: Standing = ORDINARY,
+        clips_max_tokens: bool = True,
     ) -> Request:
         """Tokenise, validate, cut a prompt that is too long if asked to, clip ``max_tokens``.
 
+        A beam search takes as much memory as so many samples would, or less, and is admitted as
+        such. Without ``clips_max_tokens``, a ``max_tokens`` that does not fit beside the prompt is
+        refused too, unless ``on_overflow`` asks for cuts.
         Raises ``InvalidRequest`` naming the field, or ``PromptTooLong``.
         """
+        if isinstance(params, BeamSearchParams):
+            return self._admit_beam_search(
+                prompt,
+                params,
+                request_id=request_id,
+                standing=standing,
+                clips_max_tokens=clips_max_tokens,
+            )
         text, whole = self._tokenise(prompt)
         self._check_ids(whole)
         self._check_params(params)
+        if isinstance(prompt, dict) and "cache_salt" in prompt:
+            standing = replace(standing, cache_salt=prompt["cache_salt"])
+        self._check_standing(standing)
         token_ids = self._fitting(whole, params)
         room = self._limits.answer_room(len(token_ids), params.num_samples)
+        if not clips_max_tokens:
+            self._check_answer_fits(params, len(token_ids), room)
         eos_token_id, stop_token_ids = self._stop_ids(params)
         return Request(
             request_id=request_id,
@@ -61,32 +89,64 @@ class Admission:
             max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
             eos_token_id=eos_token_id,
             stop_token_ids=stop_token_ids,
-            priority=priority,
+            priority=standing.priority,
             num_truncated_tokens=len(whole) - len(token_ids),
+            service_class=standing.service_class,
+            user=standing.user,
+            cache_salt=standing.cache_salt,
         )
 
-    def admit_beam_search(
-        self, prompt: Prompt, params: BeamSearchParams, *, request_id: str
+    def _admit_beam_search(
+        self,
+        prompt: Prompt,
+        params: BeamSearchParams,
+        *,
+        request_id: str,
+        standing: Standing,
+        clips_max_tokens: bool,
     ) -> Request:
-        """``admit`` for a beam search, which takes as much memory as so many samples would, or
-        less."""
-        sampling = SamplingParams(
-            n=params.beam_width,
-            max_tokens=params.max_tokens,
-            ignore_eos=params.ignore_eos,
-            output_kind=OutputKind.FINAL_ONLY,
-        )
         try:
-            return self.admit(prompt, sampling, request_id=request_id)
+            request = self.admit(
+                prompt,
+                params.as_samples,
+                request_id=request_id,
+                standing=standing,
+                clips_max_tokens=clips_max_tokens,
+            )
         except InvalidRequest as error:
-            if error.param == "n" and not isinstance(error, PromptTooLong):
-                message = str(error).replace("n must", "beam_width must", 1)
+            if error.param == "best_of" and not isinstance(error, PromptTooLong):
+                message = str(error).replace("best_of must", "beam_width must", 1)
                 raise InvalidRequest(message, param="beam_width") from None
             raise
+        return replace(request, beam=params)
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """Token ids. Raises ``PromptTooLong`` at once for what could not fit however it is cut.
+
+        A tokenizer takes some 300 bytes for each byte of text: a few megabytes, a few at a time,
+        would take all of the machine's memory on the way to a refusal.
+        """
+        limit = self._limits.max_model_len
+        num_bytes = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        # Most texts have fewer bytes than the model takes tokens; the vocabulary is not asked then.
+        num_tokens_min = num_bytes // self._token_bytes_max if num_bytes > limit else 0
+        if num_tokens_min > limit:
+            raise PromptTooLong(
+                f"the prompt has more than {num_tokens_min} tokens; with one token of answer at"
+                f" most {limit} fit the model's context (max_model_len)",
+                param="prompt",
+            )
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)
+
+    @cached_property
+    def _token_bytes_max(self) -> int:
+        """Of the longest token. Walks the vocabulary once."""
+        ids = range(self._tokenizer.vocab_size)
+        return max(1, *(len(self._tokenizer.token_bytes(token_id)) for token_id in ids))
 
     def _tokenise(self, prompt: Prompt) -> tuple[str | None, tuple[int, ...]]:
         if isinstance(prompt, str):
-            return prompt, tuple(self._tokenizer.encode(prompt))
+            return prompt, tuple(self.encode(prompt))
         if not isinstance(prompt, dict):
             return None, self._as_ids(prompt)
         text = prompt.get("prompt")
@@ -96,7 +156,7 @@ class Admission:
             return text, self._as_ids(prompt["prompt_token_ids"])
         if text is None:
             raise InvalidRequest("a prompt needs prompt or prompt_token_ids", param="prompt")
-        return text, tuple(self._tokenizer.encode(text))
+        return text, tuple(self.encode(text))
 
     def _as_ids(self, value: object) -> tuple[int, ...]:
         if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray | str):
@@ -161,14 +221,39 @@ class Admission:
                     param="stop_token_ids",
                 )
 
+    def _check_standing(self, standing: Standing) -> None:
+        if standing.priority != 0 and not self._limits.has_priorities:
+            raise InvalidRequest(
+                f"priority must be 0 unless scheduling_policy is priority; got {standing.priority}",
+                param="priority",
+            )
+
+    def _check_answer_fits(self, params: SamplingParams, num_prompt: int, room: int) -> None:
+        wanted = params.max_tokens
+        if wanted is None or wanted <= room or params.on_overflow is not OnOverflow.ERROR:
+            return
+        each = "" if params.num_samples == 1 else f" for each of {params.num_samples} samples"
+        raise PromptTooLong(
+            f"max_tokens ({wanted}) is above the {room} tokens that are left{each} beside the"
+            f" prompt of {num_prompt}; the model's context and the KV cache hold"
+            f" {self._limits.num_tokens_max}",
+            param="max_tokens",
+        )
+
     def _stop_ids(self, params: SamplingParams) -> tuple[int | None, frozenset[int]]:
         """The id that ends silently and the ids that end by name. Asking for an id makes it named
         only where it is not the silent one."""
         own = frozenset(params.stop_token_ids)
-        if params.ignore_eos:
-            return None, own
-        eos_token_id = self._tokenizer.eos_token_id
-        return eos_token_id, (own | self._tokenizer.stop_token_ids) - {eos_token_id}
+        eos_token_id = None if params.ignore_eos else self._tokenizer.eos_token_id
+        ends = own if params.ignore_eos else own | self._tokenizer.stop_token_ids
+        num_ends, vocab_size = len(ends | {eos_token_id} - {None}), self._tokenizer.vocab_size
+        if params.min_tokens and num_ends == vocab_size:
+            raise InvalidRequest(
+                f"stop_token_ids leave no token of {vocab_size} that could come before min_tokens"
+                f" ({params.min_tokens})",
+                param="stop_token_ids",
+            )
+        return eos_token_id, ends - {eos_token_id}
 
 
 def row_sampling(request: Request, *, seed: int, sample_idx: int = 0) -> RowSampling:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
@@ -13,15 +14,19 @@ from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from octavo.engine.admission import Admission, Prompt
+from octavo.engine.admission import ORDINARY, Admission, Prompt
 from octavo.engine.engine import Engine
+from octavo.engine.queue_bounds import QueueBounds
 from octavo.engine.trace import Trace
 from octavo.metrics.engine_metrics import EngineStats
-from octavo.types.errors import EngineOverloaded, EngineStopped, InvalidRequest
+from octavo.types.beam_search_params import BeamSearchParams
+from octavo.types.errors import EngineStopped, InvalidRequest
 from octavo.types.outputs import RequestOutput
 from octavo.types.ports import Clock
-from octavo.types.request import Request
+from octavo.types.request import Request, Standing
 from octavo.types.sampling_params import SamplingParams
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -120,8 +125,11 @@ class AsyncEngine:
         self._engine = engine
         self._inbox: SimpleQueue[_Command] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="octavo-scheduler", daemon=True)
-        self._lock = threading.Lock()  # guards the three below
+        self._bounds = QueueBounds(engine.config.runtime, engine.clock)
+        self._lock = threading.Lock()  # guards the five below
         self._ids: set[str] = set()  # requests with a stream
+        self._inside: dict[str, int] = {}  # those that have not ended, and their prompt tokens
+        self._num_prompt_tokens = 0  # of them all
         self._is_draining = False
         self._stopped: EngineStopped | None = None
         self._stats = engine.stats()
@@ -146,17 +154,17 @@ class AsyncEngine:
         """Start the engine's thread. Once."""
         with self._lock:
             if self._stopped is not None:
-                raise self._stopped
+                raise _again(self._stopped)
             self._thread.start()
 
     async def generate(
         self,
         prompt: Prompt | Request,
-        params: SamplingParams | None = None,
+        params: SamplingParams | BeamSearchParams | None = None,
         request_id: str | None = None,
         *,
         arrival_time: float | None = None,
-        priority: int = 0,
+        standing: Standing = ORDINARY,
     ) -> AsyncGenerator[RequestOutput, None]:
         """The outputs of a request, until one is ``finished``.
 
@@ -171,10 +179,10 @@ class AsyncEngine:
             raise InvalidRequest("a prompt needs params and request_id", param="prompt")
         else:
             request = await asyncio.to_thread(
-                self.admission.admit, prompt, params, request_id=request_id, priority=priority
+                self.admission.admit, prompt, params, request_id=request_id, standing=standing
             )
         stream = _Stream(asyncio.get_running_loop(), self._engine.clock)
-        self._register(request.request_id)
+        self._register(request)
         is_over = False
         try:
             self._post(_Add(request, stream, arrival_time))
@@ -206,7 +214,8 @@ class AsyncEngine:
 
     async def ask(self, question: Callable[[Engine], T]) -> T:
         """What ``question`` says about the engine, asked in the engine's thread between two steps:
-        for looking at what only that thread may touch. It must be quick, and change nothing.
+        for what only that thread may touch. It must be quick, and change nothing that an answer
+        depends on.
 
         Raises ``EngineStopped``, and whatever the question raises.
         """
@@ -247,28 +256,43 @@ class AsyncEngine:
 
     # In the callers' threads ------------------------------------------------------------------
 
-    def _register(self, request_id: str) -> None:
+    def _register(self, request: Request) -> None:
+        request_id, num_tokens = request.request_id, len(request.prompt_token_ids)
         with self._lock:
             if self._stopped is not None:
-                raise self._stopped
+                raise _again(self._stopped)
             if self._is_draining:
                 raise EngineStopped("the engine is shutting down and takes no more requests")
-            most = self._engine.config.runtime.max_num_queued_reqs
-            num_queued = len(self._ids) - self._stats.num_running - self._stats.num_swapped
-            if 0 < most <= num_queued:
-                raise EngineOverloaded(f"{num_queued} requests wait; at most {most} may")
+            self._check_room(num_tokens)
             if request_id in self._ids:
                 raise InvalidRequest(f"request id {request_id!r} is in use", param="request_id")
             self._ids.add(request_id)
+            self._inside[request_id] = num_tokens
+            self._num_prompt_tokens += num_tokens
+
+    def _check_room(self, num_tokens: int = 1) -> None:
+        """Raise ``EngineOverloaded`` if a prompt so long would be one too many now. In the lock."""
+        self._bounds.check(
+            num_inside=len(self._inside),
+            num_tokens_inside=self._num_prompt_tokens,
+            new=num_tokens,
+            now=self._stats,
+        )
 
     def _unregister(self, request_id: str) -> None:
         with self._lock:
             self._ids.discard(request_id)
+            self._uncount(request_id)
+
+    def _uncount(self, request_id: str) -> None:
+        """It has ended; its consumer may not have heard of that yet. In the lock. Idempotent."""
+        self._num_prompt_tokens -= self._inside.pop(request_id, 0)
 
     def _leave(self, request_id: str) -> None:
         """The consumer has gone. In one lock, so that the abort is before any re-use of the id."""
         with self._lock:
             self._ids.discard(request_id)
+            self._uncount(request_id)
             if self._stopped is None:
                 self._inbox.put(_Abort(request_id))
 
@@ -276,13 +300,13 @@ class AsyncEngine:
         """Hand over a command. In the lock, so that none is left behind by a thread that ends."""
         with self._lock:
             if self._stopped is not None:
-                raise self._stopped
+                raise _again(self._stopped)
             self._inbox.put(command)
 
     # In the engine's thread -------------------------------------------------------------------
 
     def _run(self) -> None:
-        reason = "the engine has shut down"
+        failure = EngineStopped("the engine has shut down")
         try:
             while not self._is_stopping:
                 self._take_commands()
@@ -291,10 +315,12 @@ class AsyncEngine:
                 self._end_unread()
                 self._engine.upkeep()
                 self._refresh_stats()
-        except BaseException as error:
-            reason = f"the engine has failed: {type(error).__name__}: {error}"
+        except BaseException as error:  # nobody is above this thread: what is not logged is lost
+            logger.critical("the engine has failed", exc_info=error)
+            failure = EngineStopped(f"the engine has failed: {type(error).__name__}: {error}")
+            failure.__cause__ = error
         finally:
-            self._end(reason)
+            self._end(failure)
 
     def _take_commands(self) -> None:
         """Apply what has arrived; wait for something when there is nothing to do."""
@@ -311,6 +337,7 @@ class AsyncEngine:
         if is_due or not self._engine.has_unfinished():
             self._stats = self._engine.stats()
             self._steps_unseen = 0
+            self._bounds.observe(self._stats)
 
     def _end_unread(self) -> None:
         """Abort the requests whose consumer has let the lease run out."""
@@ -331,7 +358,8 @@ class AsyncEngine:
             case _Add():
                 self._add(command)
             case _Abort(request_id):
-                self._engine.abort(request_id)
+                if self._engine.chaos is None or not self._engine.chaos.abort_is_lost():
+                    self._engine.abort(request_id)
             case _Ask(question, answer):
                 _answer(question, self._engine, answer)
             case _Drain(done):
@@ -365,6 +393,8 @@ class AsyncEngine:
             deliveries.append((stream, output))
             if output.finished:
                 del self._streams[output.request_id]
+                with self._lock:
+                    self._uncount(output.request_id)
         for request_id in self._send(deliveries):
             self._engine.abort(request_id)
             self._unregister(request_id)
@@ -382,12 +412,12 @@ class AsyncEngine:
                 deaf += [item.request_id for _, item in batch if isinstance(item, RequestOutput)]
         return deaf
 
-    def _end(self, reason: str) -> None:
+    def _end(self, failure: EngineStopped) -> None:
         """The last thing that the thread does: refuse what comes, end every stream, free the
         engine.
         """
         with self._lock:
-            self._stopped = EngineStopped(reason)
+            self._stopped = failure
             while not self._inbox.empty():
                 command = self._inbox.get()
                 if isinstance(command, _Add):
@@ -395,12 +425,19 @@ class AsyncEngine:
                 elif isinstance(command, _Drain):
                     self._drains.append(command.done)
                 elif isinstance(command, _Ask):
-                    command.answer.set_exception(self._stopped)
-        self._send([(stream, EngineStopped(reason)) for stream in self._streams.values()])
+                    command.answer.set_exception(_again(failure))
+        self._send([(stream, _again(failure)) for stream in self._streams.values()])
         self._streams.clear()
         self._finish_drains()
         self._engine.close()
         self._stats = self._engine.stats()
+
+
+def _again(failure: EngineStopped) -> EngineStopped:
+    """The same to raise once more: an exception that many raise gathers all their tracebacks."""
+    copy = EngineStopped(str(failure))
+    copy.__cause__ = failure.__cause__
+    return copy
 
 
 def _answer(question: Callable[[Engine], Any], engine: Engine, answer: Future[Any]) -> None:

@@ -2,7 +2,8 @@
 """Faults on purpose, so that what happens once in a month is tested every day.
 
 No fault may change an answer, except that its own request ends: a preempted one samples the same
-tokens again, a failed swap falls back to computing.
+tokens again, a failed swap falls back to computing. A lost abort ends with its lease, and a lost
+reference is found by the audit.
 """
 
 from __future__ import annotations
@@ -39,9 +40,13 @@ class Chaos:
     def swap_fails(self) -> bool:
         return self.strikes(self.rates.swapfail)
 
+    def abort_is_lost(self) -> bool:
+        return self.strikes(self.rates.dropabort)
+
 
 class FailingBlocks(BlockManager):
-    """A block manager to which the swap pool now and then seems full."""
+    """A block manager to which the swap pool now and then seems full, and which forgets now and
+    then to give a reference up."""
 
     chaos: Chaos | None = None  # set once it is made
 
@@ -49,6 +54,13 @@ class FailingBlocks(BlockManager):
         if self.chaos is not None and self.chaos.swap_fails():
             return None
         return super().plan_swap_out(seq_ids)
+
+    def free(self, seq_id: int) -> None:
+        table = self.table(seq_id)
+        if table is not None and self.chaos is not None:
+            if self.chaos.strikes(self.chaos.rates.lostref):
+                self._pool.share(table.ids[:1])
+        super().free(seq_id)
 
 
 class FailingExecutor:

@@ -11,7 +11,7 @@ from itertools import count
 
 from octavo.cache.block_history import BlockHistory
 from octavo.cache.block_manager import BlockManager
-from octavo.engine.admission import Admission, Prompt, row_sampling
+from octavo.engine.admission import ORDINARY, Admission, Prompt, row_sampling
 from octavo.engine.beam import BeamSearch
 from octavo.engine.chaos import Chaos, FailingBlocks, FailingExecutor
 from octavo.engine.output_processor import OutputProcessor
@@ -22,6 +22,7 @@ from octavo.engine.trace import Event, Lifecycle, Trace
 from octavo.engine.upkeep import Upkeep
 from octavo.engine.watchdog import Watchdog
 from octavo.metrics.engine_metrics import EngineMetrics, EngineStats
+from octavo.scheduler.budget import CostModel
 from octavo.scheduler.scheduler import Progress, Scheduler
 from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.config import CacheConfig, EngineConfig
@@ -34,7 +35,7 @@ from octavo.types.errors import (
 )
 from octavo.types.outputs import FinishReason, RequestOutput
 from octavo.types.ports import Clock, Executor, Tokenizer
-from octavo.types.request import Request
+from octavo.types.request import Request, Standing
 from octavo.types.sampling_params import SamplingParams
 from octavo.types.sequence import Sequence, SequenceGroup
 from octavo.types.step import RowSampling, StepPlan, StepResult
@@ -90,8 +91,13 @@ class Engine:
         self._outbox: list[RequestOutput] = []  # made between steps, by abort; given with the next
         self._flights: deque[_Flight] = deque()  # the plans in flight
         self._seq_ids = count()
-        self._upkeep = Upkeep(self._blocks, self._metrics, config.runtime, clock)
+        self._upkeep = Upkeep(self._blocks, self._metrics, config.runtime, clock, self.trace)
         self._is_closed = False
+
+    @property
+    def chaos(self) -> Chaos | None:
+        """The faults that are planted; ``AsyncEngine`` has some of its own to draw."""
+        return self._chaos
 
     @property
     def upkeep_interval_s(self) -> float | None:
@@ -108,6 +114,11 @@ class Engine:
         return self._blocks
 
     @property
+    def costs(self) -> CostModel:
+        """What a step costs, as far as it is known; for looking at, likewise."""
+        return self._scheduler.pace.costs
+
+    @property
     def groups(self) -> Mapping[str, SequenceGroup]:
         """The requests that are here, by id; for looking at, likewise."""
         return self._groups
@@ -121,40 +132,35 @@ class Engine:
         self,
         request_id: str,
         prompt: Prompt,
-        params: SamplingParams,
+        params: SamplingParams | BeamSearchParams,
         *,
         arrival_time: float | None = None,
-        priority: int = 0,
+        standing: Standing = ORDINARY,
     ) -> None:
         """Admit and file a request.
 
         Raises ``InvalidRequest`` (bad value, duplicate id) or ``PromptTooLong``; then nothing is
         kept.
         """
-        request = self.admission.admit(prompt, params, request_id=request_id, priority=priority)
+        request = self.admission.admit(prompt, params, request_id=request_id, standing=standing)
         self.add(request, arrival_time=arrival_time)
 
     def add(self, request: Request, *, arrival_time: float | None = None) -> None:
-        """File a request that ``self.admission`` has admitted, perhaps on another thread."""
+        """File a request that ``self.admission`` has admitted, perhaps on another thread.
+
+        A beam search gives one output, at its end: the answers by score.
+        """
         self._check_can_take(request)
+        if request.beam is not None:
+            self._add_beam_search(request, request.beam, arrival_time)
+            return
         group = self._new_group(request, arrival_time)
         self._outputs.add(group)
         self._file(group)
 
-    def add_beam_search(
-        self,
-        request_id: str,
-        prompt: Prompt,
-        params: BeamSearchParams,
-        *,
-        arrival_time: float | None = None,
+    def _add_beam_search(
+        self, request: Request, params: BeamSearchParams, arrival_time: float | None
     ) -> None:
-        """Admit and file a beam search, which gives one output, at its end: the answers by score.
-
-        Raises as ``add_request`` does.
-        """
-        request = self.admission.admit_beam_search(prompt, params, request_id=request_id)
-        self._check_can_take(request)
         group = self._new_group(request, arrival_time, num_sequences=1)
         ends = request.stop_token_ids | {request.eos_token_id}
         if params.end_token_ids is not None:
@@ -170,7 +176,7 @@ class Engine:
         beam.sampling = RowSampling(num_logprobs=num_offers)
         group.num_seqs_max = params.beam_width
         self._file(group)
-        self._beam_runs[request_id] = BeamRun(
+        self._beam_runs[request.request_id] = BeamRun(
             group, search, self._scheduler, self._seq_ids.__next__
         )
 
@@ -185,10 +191,13 @@ class Engine:
 
     def expire_lease(self, request_id: str) -> None:
         """``abort`` for a request that nobody reads; counted and logged."""
-        if request_id in self._groups:
+        group = self._groups.get(request_id)
+        if group is not None:
             self._metrics.expired_leases_total += 1
             logger.warning("request %s has no reader any more; it is aborted", request_id)
-            self.abort(request_id)
+            limit_s = self.config.runtime.request_lease_s
+            message = f"nobody took an output for {limit_s:g} seconds (request_lease_s)"
+            self._end(group, FinishReason.ABORT, message)
 
     def has_unfinished(self) -> bool:
         """Is there any reason to call ``step``: a request, a step in flight, an output not yet
@@ -481,4 +490,5 @@ def _limits(config: EngineConfig, executor: Executor) -> AdmissionLimits:
         executor.num_blocks * executor.block_size,
         executor.block_size,
         scheduler.max_num_seqs,
+        has_priorities=scheduler.scheduling_policy == "priority",
     )

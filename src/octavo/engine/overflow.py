@@ -13,13 +13,15 @@ ANSWER_SHARE = 4  # a cut prompt leaves a quarter of the room when the answer's 
 @dataclass(frozen=True, slots=True)
 class AdmissionLimits:
     """max_model_len: longest prompt plus answer. num_slots: tokens that an empty KV pool holds, in
-    blocks of block_size. num_samples_max: sequences that may run at once.
+    blocks of block_size. num_samples_max: sequences that may run at once. has_priorities: whether
+    the scheduling policy looks at a request's priority.
     """
 
     max_model_len: int
     num_slots: int
     block_size: int = 1
     num_samples_max: int = 2**31 - 1
+    has_priorities: bool = True
 
     @property
     def num_tokens_max(self) -> int:

@@ -31,6 +31,11 @@ def snapshot(
         oldest_waiting_s=_age(scheduler.waiting, now),
         oldest_swapped_s=_age(scheduler.swapped, now),
         waiting_by_reason=_reasons(scheduler),
+        num_started_prompt_tokens=sum(
+            len(group.request.prompt_token_ids)
+            for queue in (scheduler.running, scheduler.swapped)
+            for group in queue
+        ),
         num_inflight_steps=scheduler.num_inflight,
         pipeline_depth=pipeline_depth,
         num_blocks=usage.num_blocks,

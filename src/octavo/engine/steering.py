@@ -90,10 +90,11 @@ class BeamRun:
         """The answers, the best first. When the search was cut short: those found by then."""
         request = self.group.request
         answers = self._search.answers()
+        num_output_tokens = sum(len(answer.token_ids) for answer in answers)
         is_whole = reason in (FinishReason.STOP, FinishReason.LENGTH)
         samples = tuple(
             _sample(idx, answer, tokenizer, None if is_whole else reason)
-            for idx, answer in enumerate(answers)
+            for idx, answer in enumerate(answers[: request.params.n])
         )
         if not samples:
             samples = (CompletionOutput(0, "", (), finish_reason=reason.value),)
@@ -103,7 +104,7 @@ class BeamRun:
             prompt_token_ids=request.prompt_token_ids,
             outputs=samples,
             finished=True,
-            num_output_tokens=sum(len(answer.token_ids) for answer in answers),
+            num_output_tokens=num_output_tokens,
             num_cached_tokens=self.group.num_cached_tokens,
             num_truncated_tokens=request.num_truncated_tokens,
             metrics=self.group.metrics(),

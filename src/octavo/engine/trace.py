@@ -55,6 +55,16 @@ class Trace:
             except RuntimeError:  # it grew while it was copied; a copy takes less than a step
                 continue
 
+    def requests_of(self, seq_ids: Iterable[int]) -> dict[int, str]:
+        """The requests whose sequences these are or were, as far back as the ring goes. O(ring)."""
+        wanted, names = set(seq_ids), {}
+        for event in self.events() if wanted else ():
+            if event.category == "sequence":
+                args = dict(event.args)
+                if args["seq_id"] in wanted:
+                    names[int(args["seq_id"])] = str(args["request_id"])
+        return names
+
     def to_chrome(self) -> JsonDict:
         """The ring as a document of the Trace Event Format: times in microseconds."""
         events = self.events()

@@ -10,7 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from octavo.cache.audit import Orphan
 from octavo.cache.block_manager import BlockManager
+from octavo.engine.trace import Trace
 from octavo.metrics.engine_metrics import EngineMetrics
 from octavo.types.config import RuntimeConfig
 from octavo.types.ports import Clock
@@ -28,9 +30,15 @@ class Upkeep:
     due, and a walk over all blocks when something is."""
 
     def __init__(
-        self, blocks: BlockManager, metrics: EngineMetrics, config: RuntimeConfig, clock: Clock
+        self,
+        blocks: BlockManager,
+        metrics: EngineMetrics,
+        config: RuntimeConfig,
+        clock: Clock,
+        trace: Trace,
     ) -> None:
         self._blocks = blocks
+        self._trace = trace
         self._metrics = metrics
         self._clock = clock
         self._lease_s = config.block_lease_s
@@ -55,15 +63,29 @@ class Upkeep:
         found = self._blocks.reclaim(live_seq_ids, now_s=now, lease_s=self._lease_s)
         self._metrics.reclaimed_blocks_total += found.num_blocks
         if found.seq_ids:
-            logger.error("took back the blocks of sequences that are gone: %s", found.seq_ids)
+            names = self._trace.requests_of(found.seq_ids)
+            logger.error(
+                "took back the blocks of sequences that are gone: %s; their requests: %s",
+                found.seq_ids,
+                ", ".join(sorted(set(names.values()))) or "unknown",
+            )
         for orphan in found.orphans:
             logger.error(
                 "took back block %d: %d references, %d owners; last: %s",
                 orphan.block_id,
                 orphan.ref_count,
                 orphan.num_named,
-                ", ".join(f"{t.operation} by {t.owner} at {t.step_id}" for t in orphan.history),
+                self._past(orphan),
             )
+
+    def _past(self, orphan: Orphan) -> str:
+        """What last happened to a block, and whose doing it was."""
+        names = self._trace.requests_of(t.owner for t in orphan.history if t.owner is not None)
+        return ", ".join(
+            f"{t.operation} by {t.owner}{f' of {names[t.owner]}' if t.owner in names else ''}"
+            f" at {t.step_id}"
+            for t in orphan.history
+        )
 
     def _log_summary(self) -> None:
         """One line, and one for each fault."""

@@ -11,16 +11,18 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from octavo.engine.admission import PromptDict
+from octavo.engine.admission import ORDINARY, PromptDict
 from octavo.llm.interrupts import interrupts_deferred
 from octavo.llm.options import engine_config
 from octavo.llm.prompts import (
     Message,
+    Params,
     Prompt,
     normalise_conversation,
     normalise_conversations,
     normalise_params,
     normalise_prompts,
+    normalise_standings,
 )
 from octavo.llm.stream import Stream
 from octavo.progress import BatchBar, TerminalProgress
@@ -29,17 +31,24 @@ from octavo.types.errors import CorruptState, EngineStopped, InvalidRequest
 from octavo.types.sampling_params import OutputKind, SamplingParams
 
 if TYPE_CHECKING:
+    from octavo.cache.block_manager import BlockManager
+    from octavo.engine.admission import Admission
     from octavo.types.outputs import RequestOutput
     from octavo.types.ports import Tokenizer
+    from octavo.types.request import Standing
 
 
 class SyncEngine(Protocol):
     """What ``LLM`` needs of an engine; ``octavo.engine.engine.Engine`` is one."""
 
-    def add_request(self, request_id: str, prompt: PromptDict, params: SamplingParams) -> None: ...
+    @property
+    def admission(self) -> Admission: ...
 
-    def add_beam_search(
-        self, request_id: str, prompt: PromptDict, params: BeamSearchParams
+    @property
+    def blocks(self) -> BlockManager: ...
+
+    def add_request(
+        self, request_id: str, prompt: PromptDict, params: Params, *, standing: Standing
     ) -> None: ...
 
     def step(self) -> list[RequestOutput]: ...
@@ -145,29 +154,35 @@ class LLM:
     def generate(
         self,
         prompts: Prompt | Sequence[Prompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params | Sequence[Params] | None = None,
         *,
         use_tqdm: bool = True,
+        priority: int | Sequence[int] | None = None,
+        standing: Standing | Sequence[Standing] | None = None,
         **extras: object,
     ) -> list[RequestOutput]:
         """Answer every prompt; outputs in the order of the prompts.
 
-        A prompt is text, a list of token ids, or a dict with ``prompt`` or ``prompt_token_ids``.
-        ``sampling_params`` is one for all, or a list with one for each. Raises ``InvalidRequest``
-        before anything runs if one of them is bad; no request stays behind, then or on Ctrl-C.
+        A prompt is text, a list of token ids, or a dict with ``prompt`` or ``prompt_token_ids``,
+        and perhaps a ``cache_salt``. ``sampling_params``, ``priority`` and ``standing`` are one for
+        all, or a list with one for each. Raises ``InvalidRequest`` before anything runs if one of
+        them is bad; no request stays behind, then or on Ctrl-C.
         """
         _refuse_extras(extras)
         plain = normalise_prompts(prompts)
         params = normalise_params(sampling_params, len(plain))
-        return self._collect(self._submit_all(plain, params), use_tqdm)
+        standings = normalise_standings(standing, priority, len(plain))
+        return self._collect(self._submit_all(plain, params, standings), use_tqdm)
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params | Sequence[Params] | None = None,
         use_tqdm: bool = True,
         *,
         add_generation_prompt: bool = True,
+        priority: int | Sequence[int] | None = None,
+        standing: Standing | Sequence[Standing] | None = None,
         **extras: object,
     ) -> list[RequestOutput]:
         """Continue one conversation or a list of them, each a list of ``{"role", "content"}``.
@@ -180,7 +195,8 @@ class LLM:
             for conversation in normalise_conversations(messages)
         ]
         params = normalise_params(sampling_params, len(plain))
-        return self._collect(self._submit_all(plain, params), use_tqdm)
+        standings = normalise_standings(standing, priority, len(plain))
+        return self._collect(self._submit_all(plain, params, standings), use_tqdm)
 
     def beam_search(
         self,
@@ -194,14 +210,7 @@ class LLM:
         ``outputs`` are the answers, the highest ``score`` first. Raises ``InvalidRequest`` as
         ``generate`` does.
         """
-        request_ids: list[str] = []
-        try:
-            for prompt in normalise_prompts(prompts):
-                request_ids.append(self._submit(prompt, params))
-        except BaseException:
-            self._abort(request_ids)
-            raise
-        return self._collect(request_ids, use_tqdm)
+        return self.generate(prompts, params, use_tqdm=use_tqdm)
 
     def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Stream:
         """Outputs of one prompt as they come, each with what is new. Closing it ends the request.
@@ -221,21 +230,24 @@ class LLM:
     def enqueue(
         self,
         prompts: Prompt | Sequence[Prompt],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params | Sequence[Params] | None = None,
+        *,
+        standing: Standing | Sequence[Standing] | None = None,
     ) -> list[str]:
         """Take requests without running them; returns their ids for ``as_completed``."""
-        plain = normalise_prompts(prompts)
-        return self._enqueue(plain, normalise_params(sampling_params, len(plain)))
+        return self._enqueue(normalise_prompts(prompts), sampling_params, standing)
 
     def enqueue_chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
-        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        sampling_params: Params | Sequence[Params] | None = None,
+        *,
+        standing: Standing | Sequence[Standing] | None = None,
     ) -> list[str]:
         """``enqueue`` for conversations."""
         conversations = normalise_conversations(messages)
         plain = [self._render(conversation, True) for conversation in conversations]
-        return self._enqueue(plain, normalise_params(sampling_params, len(plain)))
+        return self._enqueue(plain, sampling_params, standing)
 
     def wait_for_completion(self, *, use_tqdm: bool = True) -> list[RequestOutput]:
         """Run everything that was enqueued; outputs in the order of the calls."""
@@ -267,6 +279,12 @@ class LLM:
                         yield output
         finally:
             self._abort(open_ids)
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget every cached prefix, pins included. Whether all of its memory is free again: what
+        runs keeps its own."""
+        with self._turn():
+            return self._alive().engine.blocks.reset_prefix_cache()
 
     def close(self) -> None:
         """Free weights, KV cache and threads. Idempotent; later calls raise ``EngineStopped``.
@@ -304,38 +322,45 @@ class LLM:
         """Templates write the special tokens themselves; the tokenizer must not add them again."""
         tokenizer = self.get_tokenizer()
         text = tokenizer.render_chat(conversation, add_generation_prompt=add_generation_prompt)
-        ids = tokenizer.encode(text, add_special_tokens=False)
+        ids = self._alive().engine.admission.encode(text, add_special_tokens=False)
         return {"prompt": text, "prompt_token_ids": ids}
 
-    def _enqueue(self, plain: list[PromptDict], params: list[SamplingParams]) -> list[str]:
-        request_ids = self._submit_all(plain, params)
+    def _enqueue(
+        self,
+        plain: list[PromptDict],
+        sampling_params: Params | Sequence[Params] | None,
+        standing: Standing | Sequence[Standing] | None,
+    ) -> list[str]:
+        params = normalise_params(sampling_params, len(plain))
+        standings = normalise_standings(standing, None, len(plain))
+        request_ids = self._submit_all(plain, params, standings)
         with self._turn():
             self._queued += request_ids
         return request_ids
 
-    def _submit_all(self, plain: list[PromptDict], params: list[SamplingParams]) -> list[str]:
+    def _submit_all(
+        self, plain: list[PromptDict], params: list[Params], standings: list[Standing]
+    ) -> list[str]:
         """All or none: a bad prompt takes back those before it."""
         request_ids: list[str] = []
         try:
-            for prompt, one in zip(plain, params, strict=True):
-                final_only = one.clone(output_kind=OutputKind.FINAL_ONLY)
-                request_ids.append(self._submit(prompt, final_only))
+            for prompt, one, standing in zip(plain, params, standings, strict=True):
+                if isinstance(one, SamplingParams):
+                    one = one.clone(output_kind=OutputKind.FINAL_ONLY)
+                request_ids.append(self._submit(prompt, one, standing))
         except BaseException:
             self._abort(request_ids)
             raise
         return request_ids
 
-    def _submit(self, prompt: PromptDict, params: SamplingParams | BeamSearchParams) -> str:
+    def _submit(self, prompt: PromptDict, params: Params, standing: Standing = ORDINARY) -> str:
         with self._turn():
             engine = self._alive().engine  # in the lock: ``close`` may have been faster
             request_id = str(self._next_id)
             self._next_id += 1
             try:
                 with interrupts_deferred():
-                    if isinstance(params, BeamSearchParams):
-                        engine.add_beam_search(request_id, prompt, params)
-                    else:
-                        engine.add_request(request_id, prompt, params)
+                    engine.add_request(request_id, prompt, params, standing=standing)
                     self._boxes[request_id] = []
             except BaseException:  # refused, or Ctrl-C came just after it was taken
                 self._end([request_id])
@@ -443,7 +468,6 @@ def _refuse_extras(extras: Mapping[str, object]) -> None:
         "continue_final_message",
         "lora_request",
         "mm_processor_kwargs",
-        "priority",
         "tokenization_kwargs",
         "tools",
     }

@@ -4,11 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from octavo.engine.admission import PromptDict
+from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import InvalidRequest
+from octavo.types.request import Standing
 from octavo.types.sampling_params import SamplingParams
 
+Params = SamplingParams | BeamSearchParams
 Prompt = str | Sequence[int] | Mapping[str, object]
 Message = Mapping[str, object]
 
@@ -25,22 +30,44 @@ def normalise_prompts(prompts: Prompt | Sequence[Prompt]) -> list[PromptDict]:
     return [_plain(prompt, idx) for idx, prompt in enumerate(prompts)]
 
 
-def normalise_params(
-    params: SamplingParams | Sequence[SamplingParams] | None, count: int
-) -> list[SamplingParams]:
-    """One ``SamplingParams`` per prompt: the default, one shared, or a list of equal length."""
+def normalise_params(params: Params | Sequence[Params] | None, count: int) -> list[Params]:
+    """One set of parameters per prompt: the default, one shared, or a list of equal length."""
     if params is None:
         params = SamplingParams()
-    if isinstance(params, SamplingParams):
+    if isinstance(params, Params):
         return [params] * count
     shared = list(params)
     if len(shared) != count:
         raise InvalidRequest(
             f"got {len(shared)} sampling_params for {count} prompts", param="sampling_params"
         )
-    if not all(isinstance(one, SamplingParams) for one in shared):
-        raise InvalidRequest("sampling_params must be SamplingParams", param="sampling_params")
+    if not all(isinstance(one, Params) for one in shared):
+        message = "sampling_params must be SamplingParams or BeamSearchParams"
+        raise InvalidRequest(message, param="sampling_params")
     return shared
+
+
+def normalise_standings(
+    standing: Standing | Sequence[Standing] | None,
+    priority: int | Sequence[int] | None,
+    count: int,
+) -> list[Standing]:
+    """One ``Standing`` per prompt, likewise; a ``priority`` goes before the one in there."""
+    standings = _for_each("standing", Standing() if standing is None else standing, count)
+    if not all(isinstance(one, Standing) for one in standings):
+        raise InvalidRequest("standing must be a Standing", param="standing")
+    if priority is None:
+        return standings
+    priorities = _for_each("priority", priority, count)
+    return [replace(s, priority=p) for s, p in zip(standings, priorities, strict=True)]
+
+
+def _for_each(name: str, value: object, count: int) -> list[Any]:
+    if not isinstance(value, Sequence) or isinstance(value, str | _BYTES):
+        return [value] * count
+    if len(value) != count:
+        raise InvalidRequest(f"got {len(value)} of {name} for {count} prompts", param=name)
+    return list(value)
 
 
 def normalise_conversations(
@@ -101,13 +128,16 @@ def _plain(prompt: object, idx: int | None) -> PromptDict:
     if unknown:
         raise InvalidRequest(f"{param}: {unknown[0]!r} is not supported", param=param)
     text, ids = fields.get("prompt"), fields.get("prompt_token_ids")
+    salt = fields.get("cache_salt")
     plain = PromptDict()
     if isinstance(text, str):
         plain["prompt"] = text
+    if isinstance(salt, str):
+        plain["cache_salt"] = salt
     if isinstance(ids, Sequence) and not isinstance(ids, _BYTES):
         if all(type(item) is int for item in ids):
             plain["prompt_token_ids"] = list(ids)
-    if not plain or len(plain) != len(fields):
+    if not plain.keys() - {"cache_salt"} or len(plain) != len(fields):
         raise InvalidRequest(f"{param}: {_WANTED}; got {_describe(prompt)}", param=param)
     return plain
 

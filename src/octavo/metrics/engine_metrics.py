@@ -45,9 +45,10 @@ class EngineStats:
     hold a prefix that nobody uses and are given up when they are needed, so ``kv_usage``, in
     [0, 1], counts them as free. Shared and pinned ones are among the used. ``num_waste_slots``: the
     unfilled parts of last blocks. ``num_logical_blocks``: entries of all block tables.
-    ``waiting_by_reason`` and ``preemptions_by_mode`` count by name. Of a step's time,
-    ``executed_s_total`` was spent in native code and ``waited_s_total`` in waiting for it.
-    ``is_stuck``: work and no progress for longer than ``watchdog_s``.
+    ``num_started_prompt_tokens``: of the running and the swapped. ``waiting_by_reason`` and
+    ``preemptions_by_mode`` count by name. Of a step's time, ``executed_s_total`` was spent in
+    native code and ``waited_s_total`` in waiting for it. ``is_stuck``: work and no progress for
+    longer than ``watchdog_s``.
     """
 
     num_running: int
@@ -77,6 +78,7 @@ class EngineStats:
     oldest_swapped_s: float = 0.0
     waiting_by_reason: Mapping[str, int] = field(default_factory=dict)
     num_running_seqs: int = 0
+    num_started_prompt_tokens: int = 0
     num_inflight_steps: int = 0
     pipeline_depth: int = 1
     num_cached_blocks: int = 0

@@ -17,7 +17,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from octavo.server import debug, errors, health, load, metrics_text
+from octavo.server import debug, errors, health, kv, load, metrics_text
 from octavo.server.body import BODY_BYTES_MAX
 from octavo.server.engine_port import ServingEngine
 from octavo.server.lifecycle import Lifecycle
@@ -42,7 +42,8 @@ def build_app(
 ) -> FastAPI:
     """An application that serves one engine under ``model_name`` and ``aliases``.
 
-    ``debug_routes`` adds /debug/..., which shows everybody's requests to whoever can connect.
+    ``debug_routes`` adds /debug/..., which shows everybody's requests to whoever can connect, and
+    the routes that pin and reset the prefix cache.
     The engine belongs to the caller, who starts it before and closes it afterwards.
     ``app.state.lifecycle`` is the handle for draining.
     """
@@ -52,7 +53,6 @@ def build_app(
         lifecycle=Lifecycle(engine.abort),
         model_names=(model_name, *aliases),
         max_body_bytes=max_body_bytes,
-        token_bytes_max=max(len(tokenizer.token_bytes(i)) for i in range(tokenizer.vocab_size)),
     )
     app = FastAPI(title="octavo", version=version)
     app.openapi = partial(_describe, app)  # type: ignore[method-assign]
@@ -61,6 +61,7 @@ def build_app(
     _add_operator_routes(app, service, version)
     if debug_routes:
         debug.add_routes(app, engine)
+        kv.add_routes(app, service)
     errors.install(app)
     app.add_middleware(RequestContext)
     return app

@@ -9,7 +9,8 @@ unknown model                    404     invalid_request_error   model_not_found
 unknown route, wrong method      404/405 invalid_request_error   None
 body too large                   413     invalid_request_error   body_too_large
 EngineStopped, shutting down     503     server_error            engine_unavailable
-EngineOverloaded                 503     server_error            engine_overloaded
+EngineOverloaded                 429     rate_limit_error        engine_overloaded
+nobody took the answer           408     invalid_request_error   lease_expired
 timeout_s and its like ran out   504     server_error            timeout
 anything else                    500     server_error            None (details: the log only)
 """
@@ -64,6 +65,8 @@ class ApiError(Exception):
     def body(self) -> dict[str, object]:
         """The JSON object of the answer; a stream sends the same as an event."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
+        if self.status == HTTPStatus.TOO_MANY_REQUESTS:
+            kind = "rate_limit_error"
         return {
             "error": {
                 "message": self.message,
@@ -90,6 +93,10 @@ def timed_out() -> ApiError:
     return ApiError(504, "the request ran out of the time that it was given", code="timeout")
 
 
+def lease_expired(reason: str) -> ApiError:
+    return ApiError(408, f"the server gave the request up: {reason}", code="lease_expired")
+
+
 def model_not_found(name: str) -> ApiError:
     message = f"The model `{shown(name)}` does not exist here; GET /v1/models lists what does."
     return ApiError(404, message, param="model", code="model_not_found")
@@ -110,7 +117,8 @@ def to_api_error(error: Exception) -> ApiError:
             logger.error("request refused: %s", error)
             return engine_unavailable("the engine has stopped")
         case EngineOverloaded():
-            return ApiError(503, str(error), code="engine_overloaded", headers={"retry-after": "1"})
+            headers = {"retry-after": str(error.retry_after_s)}
+            return ApiError(429, str(error), code="engine_overloaded", headers=headers)
         case HTTPException():
             return ApiError(error.status_code, str(error.detail), headers=_headers(error))
         case _:

@@ -70,6 +70,11 @@ class Lifecycle:
             async with asyncio.timeout(limit_s):
                 await self._is_empty.wait()
         except TimeoutError:
-            logger.warning("aborting %d requests after %.1f s of grace", self.num_live, limit_s)
-            for request_id in list(self._live):
-                self._abort(request_id)
+            logger.warning("%.1f s of grace are over", limit_s)
+            self.abort_all()
+
+    def abort_all(self) -> None:
+        """End the live requests, each with an error that its client sees."""
+        logger.warning("aborting %d requests", self.num_live)
+        for request_id in list(self._live):
+            self._abort(request_id)

@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
@@ -72,10 +73,11 @@ def serve(
     """Serve until SIGTERM or SIGINT, then drain; returns when the last answer is out.
 
     ``sock``, from ``bind``, takes the place of host and port. Running requests get ``drain_s``
-    seconds to finish; the rest ends with an error event. A second SIGINT does not wait. Blocks;
-    logs and prints nothing.
+    seconds to finish; the rest ends with an error event. A second SIGINT ends all at once so, and a
+    third cuts the connections. Blocks; logs and prints nothing.
     """
-    asyncio.run(serve_async(app, sock or bind(host, port), drain_s=drain_s))
+    with contextlib.suppress(asyncio.CancelledError):  # the third SIGINT: uvicorn lets go of all
+        asyncio.run(serve_async(app, sock or bind(host, port), drain_s=drain_s))
 
 
 async def serve_async(app: FastAPI, sock: socket.socket, *, drain_s: float = DRAIN_S) -> None:
@@ -104,8 +106,11 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
         self._lifecycle = lifecycle
         self._drain_s = drain_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_hurried = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         for sock in sockets or ():
             logger.info("listening on %s", url_of(sock))
@@ -118,6 +123,14 @@ class DrainingServer(uvicorn.Server):
         finally:
             drain.cancel()
         logger.info("stopped")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal handler: the second SIGINT is an end for all who run, and not a cut."""
+        if self.should_exit and sig == signal.SIGINT and not self._is_hurried and self._loop:
+            self._is_hurried = True
+            self._loop.call_soon_threadsafe(self._lifecycle.abort_all)
+            return
+        super().handle_exit(sig, frame)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

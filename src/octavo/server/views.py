@@ -30,11 +30,13 @@ _BY_BUSYNESS = (
 
 
 class Backlog(TypedDict):
-    """Tokens still to be computed before their owners can go on, at ``time_s`` of the engine."""
+    """Tokens still to be computed before their owners can go on, at ``time_s`` of the engine, and
+    the ``seconds`` of prefill that they take at the pace of the latest steps; None if that is not
+    known yet."""
 
     time_s: float
     num_prefill_tokens: int
-    step_tokens_max: int
+    seconds: float | None
 
 
 def requests(engine: Engine) -> list[JsonDict]:
@@ -75,8 +77,8 @@ def request_blocks(engine: Engine, name: str) -> JsonDict | None:
     """The block tables of one request: a sequence after the other, a block after the other.
 
     ``name`` is its id or the beginning of it; None when no request is called so, and
-    ``InvalidRequest`` when several are. Of a sequence that is swapped out the blocks that stayed on
-    the device are listed, which costs O(all blocks).
+    ``InvalidRequest`` when several are. A block that is swapped out has no ``block_id``, but a
+    ``swap_copy``. With a swapped sequence it costs O(all blocks).
     """
     group = _find(engine, name)
     if group is None:
@@ -101,17 +103,19 @@ def _find(engine: Engine, name: str) -> SequenceGroup | None:
 def _sequence(engine: Engine, seq: Sequence) -> JsonDict:
     blocks, size = engine.blocks, engine.blocks.block_size
     table = blocks.table(seq.seq_id)
+    held: list[JsonDict] = []
     if table is not None:
-        records = [(idx, blocks.explain(block_id)) for idx, block_id in enumerate(table.ids)]
-        rows = [
-            {"index": idx, "num_tokens": min(size, max(0, seq.num_computed - idx * size))}
-            | _block(record)
-            for idx, record in records
-        ]
+        held = [_block(blocks.explain(block_id)) for block_id in table.ids]
     elif blocks.is_swapped(seq.seq_id):
-        rows = [_block(record) for record in blocks.dump() if seq.seq_id in record.owners]
-    else:
-        rows = []
+        swapped = blocks.report(num_holders=0).swapped[seq.seq_id]
+        held = [
+            _block(blocks.explain(block_id)) if on_device else _swapped_block(block_id)
+            for block_id, on_device in swapped.blocks
+        ]
+    rows = [
+        {"index": idx, "num_tokens": min(size, max(0, seq.num_computed - idx * size))} | block
+        for idx, block in enumerate(held)
+    ]
     return {
         "seq_id": seq.seq_id,
         "sample": seq.sampling.sample_idx,
@@ -134,6 +138,13 @@ def _block(record: BlockRecord) -> JsonDict:
         "swap_copy": record.swap_copy,
         "last_use_step": record.last_use_step,
     }
+
+
+def _swapped_block(swap_block: int) -> JsonDict:
+    """In the words of ``_block``; the device has nothing to say about it."""
+    nothing = ("block_id", "ref_count", "num_pins", "digest", "last_use_step")
+    known = {"state": "swapped", "owners": [], "swap_copy": swap_block}
+    return dict.fromkeys(nothing) | known
 
 
 def block_state(record: BlockRecord) -> str:
@@ -181,10 +192,11 @@ def block_explained(engine: Engine, block_id: int) -> JsonDict | None:
         record = engine.blocks.explain(block_id)
     except IndexError:
         return None
-    names = _names(engine)
+    involved = {*record.owners, *(t.owner for t in record.history if t.owner is not None)}
+    names = engine.trace.requests_of(involved) | _names(engine)
     return {
         **_block(record),
-        "requests": {str(i): names[i] for i in record.owners if i in names},
+        "requests": {str(i): names[i] for i in involved if i in names},
         "history": [transition._asdict() for transition in record.history],
     }
 
@@ -198,10 +210,14 @@ def _names(engine: Engine) -> dict[int, str]:
 def backlog(engine: Engine) -> Backlog:
     """O(sequences)."""
     groups = engine.groups.values()
+    num_tokens = sum(_to_prefill(seq) for group in groups for seq in group.sequences)
+    costs = engine.costs
+    num_steps = -(-num_tokens // engine.config.scheduler.max_num_batched_tokens)
+    seconds = num_steps * costs.predict(0, 0) + num_tokens * costs.prefill_s_per_token
     return Backlog(
         time_s=engine.clock(),
-        num_prefill_tokens=sum(_to_prefill(seq) for group in groups for seq in group.sequences),
-        step_tokens_max=engine.config.scheduler.max_num_batched_tokens,
+        num_prefill_tokens=num_tokens,
+        seconds=seconds if costs.is_ready else None,
     )
 
 

@@ -203,8 +203,9 @@ class RuntimeConfig:
     summaries of the KV blocks in the log. Each at most 86400; 0 turns it off, and lets
     block_lease_s take back at once.
 
-    max_num_queued_reqs: requests that may wait at once, [0, 2**20]; a server refuses more with 503
-    instead of letting all of them wait ever longer. 0: no bound.
+    max_num_queued_reqs, max_num_queued_tokens: requests, and tokens of their prompts, that may wait
+    at once, [0, 2**20] and [0, 2**40]; a server refuses more with 429 instead of letting all of
+    them wait ever longer. A prompt of any length may wait alone. 0: no bound.
     """
 
     threads: int | None = None
@@ -217,11 +218,13 @@ class RuntimeConfig:
     block_lease_s: float = 60.0
     block_audit_interval_s: float = 30.0
     max_num_queued_reqs: int = 0
+    max_num_queued_tokens: int = 0
 
     def __post_init__(self) -> None:
         check_optional("threads", self.threads, 1, 1024)
         check_optional("pipeline_depth", self.pipeline_depth, 1, 8)
         check_range("max_num_queued_reqs", self.max_num_queued_reqs, 0, 2**20)
+        check_range("max_num_queued_tokens", self.max_num_queued_tokens, 0, 2**40)
         for name in _INTERVALS:
             check_seconds(name, getattr(self, name), 0.0, 86400.0)
 

@@ -26,12 +26,17 @@ VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class ChaosRates:
-    """How often the engine does to itself what fate does seldom; each a probability per step."""
+    """How often the engine does to itself what fate does seldom; each a probability per step, but
+    ``swapfail`` per swap, ``dropabort`` per message that a client has gone and ``lostref`` per
+    sequence that gives its blocks up.
+    """
 
     preempt: float = 0.0
     swapfail: float = 0.0
     abort: float = 0.0
     stepfail: float = 0.0
+    dropabort: float = 0.0
+    lostref: float = 0.0
 
 
 def cache_dir(environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -41,10 +46,7 @@ def cache_dir(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def chaos(environ: Mapping[str, str] = os.environ) -> ChaosRates | None:
-    """The faults to plant, as ``name:probability`` with commas between; None when there are none.
-
-    ``swapfail`` counts per swap, the others per step.
-    """
+    """The faults to plant, as ``name:probability`` pairs with commas; None when there are none."""
     text = environ.get("OCTAVO_CHAOS", "")
     if not text:
         return None

@@ -61,7 +61,11 @@ class EngineStopped(OctavoError):
 
 
 class EngineOverloaded(OctavoError):
-    """As many requests wait as may; try again later."""
+    """As many requests or tokens wait as may; there may be room again in ``retry_after_s``."""
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class StepFailed(OctavoError):

@@ -6,7 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from octavo.types.beam_search_params import BeamSearchParams
+from octavo.types.errors import InvalidRequest
 from octavo.types.sampling_params import SamplingParams
+
+PRIORITY_MAX = 2**63 - 1
+NAME_CHARS_MAX = 1024  # of a user or a salt: both are kept and hashed for every request
 
 
 class ServiceClass(Enum):
@@ -15,6 +20,39 @@ class ServiceClass(Enum):
     INTERACTIVE = "interactive"  # someone reads along
     STANDARD = "standard"
     BATCH = "batch"  # nobody waits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a request stands among the others; a bad value raises ``InvalidRequest`` that names it.
+
+    priority       64 bits, lower is more urgent; only the policy "priority" looks at it, and the
+                   others refuse any but 0
+    service_class  or its name; comes before any policy
+    user           whom the request counts against under the policy "fair", up to 1024 characters
+    cache_salt     prompts share cached blocks only under the same salt, up to 1024 characters
+    """
+
+    priority: int = 0
+    service_class: ServiceClass = ServiceClass.STANDARD
+    user: str = ""
+    cache_salt: str = ""
+
+    def __post_init__(self) -> None:
+        priority: object = self.priority
+        if type(priority) is not int or not -PRIORITY_MAX - 1 <= priority <= PRIORITY_MAX:
+            raise InvalidRequest("priority must be an integer of 64 bits", param="priority")
+        try:
+            object.__setattr__(self, "service_class", ServiceClass(self.service_class))
+        except ValueError:
+            names = ", ".join(one.value for one in ServiceClass)
+            message = f"service_class must be one of {names}; got {str(self.service_class)[:60]!r}"
+            raise InvalidRequest(message, param="service_class") from None
+        for name in ("user", "cache_salt"):
+            value: object = getattr(self, name)
+            if not isinstance(value, str) or len(value) > NAME_CHARS_MAX:
+                message = f"{name} must be a string of at most {NAME_CHARS_MAX} characters"
+                raise InvalidRequest(message, param=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +69,8 @@ class Request:
     service_class      who may go first, and who is preempted first
     user               whom the request counts against, where service is shared out fairly
     cache_salt         prompts share cached blocks only under the same salt
+    beam               search for the likeliest answers instead of drawing some; ``params`` then say
+                       how many, how long and how late
     """
 
     request_id: str
@@ -45,6 +85,7 @@ class Request:
     service_class: ServiceClass = ServiceClass.STANDARD
     user: str = ""
     cache_salt: str = ""
+    beam: BeamSearchParams | None = None
 
     @property
     def num_tokens_max(self) -> int:

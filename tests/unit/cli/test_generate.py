@@ -110,3 +110,67 @@ def test_files_are_checked_before_a_model_is_opened(tmp_path):
     unwritable = invoke("generate", str(file), "-o", str(tmp_path), opener=opener)
     assert "cannot write" in unwritable.stderr
     assert opener.model is None
+
+
+def test_a_line_may_ask_for_several_answers(batch):
+    result, (several, best, plain) = batch(
+        {"prompt": "a", "n": 2, "temperature": 1, "max_tokens": 3},
+        {"prompt": "a", "n": 1, "best_of": 3, "temperature": 1, "max_tokens": 3},
+        {"prompt": "a", "max_tokens": 3},
+    )
+    assert result.exit_code == 0
+    assert [choice["text"] for choice in several["choices"]] == [text_after(1, 3)] * 2
+    assert several["text"] == text_after(1, 3)
+    assert several["usage"]["completion_tokens"] == 6
+    assert "choices" not in best
+    assert best["usage"]["completion_tokens"] == 9
+    assert "choices" not in plain
+
+
+def test_a_line_may_ask_for_a_beam_search(batch):
+    result, (search, wide) = batch(
+        {"prompt": "a", "use_beam_search": True, "n": 3, "max_tokens": 3},
+        {"prompt": "a", "use_beam_search": True, "n": 2, "best_of": 4, "early_stopping": "never"},
+    )
+    assert result.exit_code == 0
+    scores = [choice["score"] for choice in search["choices"]]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert len(wide["choices"]) == 2
+
+
+def test_a_line_says_how_it_stands_and_what_becomes_of_too_much(batch):
+    prompt = "x" * 200  # more than the 64 tokens of the model's context
+    result, replies = batch(
+        {"prompt": "a", "service_class": "batch", "user": "me", "cache_salt": "s", "max_tokens": 1},
+        {"prompt": prompt, "on_overflow": "truncate_left", "max_tokens": 4},
+        {"prompt": "a", "timeout_s": 100, "max_tokens": 1},
+    )
+    assert result.exit_code == 0
+    assert [reply["finish_reason"] for reply in replies] == ["length"] * 3
+    assert replies[1]["usage"] == {
+        "prompt_tokens": 60,
+        "completion_tokens": 4,
+        "truncated_tokens": 140,
+    }
+    assert "truncated_tokens" not in replies[0]["usage"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"priority": 1}, "priority"),
+        ({"priority": "high"}, "priority"),
+        ({"service_class": "gold"}, "service_class"),
+        ({"cache_salt": 3}, "cache_salt"),
+        ({"use_beam_search": 1}, "use_beam_search"),
+        ({"use_beam_search": True, "stop": "x"}, "stop"),
+        ({"length_penalty": 2}, "length_penalty"),
+        ({"n": 2}, "n"),
+    ],
+)
+def test_a_bad_wish_fails_its_own_line(batch, fields, param):
+    result, (bad, good) = batch({"prompt": "a", **fields}, {"prompt": "a", "max_tokens": 1})
+    assert result.exit_code == 1
+    assert bad["error"]["param"] == param
+    assert good["text"] == text_after(1, 1)

@@ -63,7 +63,12 @@ def test_pmap_of_a_swapped_request():
     engine = swapping_engine()
     swapped = next(i for i, g in engine.groups.items() if g.sequences[0].status.value == "swapped")
     with served(engine) as url:
-        assert lines_of("pmap", swapped, "--url", url)[0][1] == "swapped,"
+        head, sequence, _, *rows = lines_of("pmap", swapped, "--url", url)
+        assert head[1] == "swapped,"
+        assert " ".join(sequence).endswith(f"0 blocks on the device, {len(rows)} swapped out")
+        assert [row[:4] for row in rows] == [
+            ["swapped", "-", str(i), "-"] for i in range(len(rows))
+        ]
         states = {line[1] for line in lines_of("ps", "--url", url)}
     assert {"swapped", "running"} <= states
 

@@ -87,3 +87,21 @@ def test_ctrl_c_prints_what_there_is_and_exits_130():
     assert "interrupted" in result.stderr
     assert result.stdout.strip() in text_after(len(CHAT_PROMPT), 20)
     assert opener.assembled.num_closes == 1
+
+
+def test_several_answers_are_shown_one_after_the_other():
+    opener = Opener()
+    result = invoke(
+        "run", "--raw", "hi", "-n", "3", "--n", "2", "--temperature", "1", opener=opener
+    )
+    assert result.exit_code == 0
+    assert result.stdout == (text_after(2, 3) + "\n") * 2
+    assert "--- 1\n--- 2\n" in result.stderr.replace(text_after(2, 3) + "\n", "")
+    assert "2 prompt + 6 answer tokens" in result.stderr
+    assert opener.options["max_num_seqs"] == 2
+
+
+def test_greedy_answers_would_all_be_the_same():
+    result = invoke("run", "--raw", "hi", "--n", "2")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "n must be 1 when temperature is 0" in result.stderr

@@ -4,11 +4,12 @@ from __future__ import annotations
 import pytest
 
 from fakes import ByteTokenizer
-from octavo.engine.admission import Admission, row_sampling
+from octavo.engine.admission import Admission, PromptDict, row_sampling
 from octavo.engine.overflow import AdmissionLimits
+from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import InvalidRequest, PromptTooLong
-from octavo.types.request import Request
-from octavo.types.sampling_params import SamplingParams
+from octavo.types.request import Request, ServiceClass, Standing
+from octavo.types.sampling_params import OnOverflow, SamplingParams
 
 
 def admit(
@@ -167,3 +168,78 @@ def test_min_tokens_bans_every_end_until_that_position() -> None:
     assert (sampling.banned_until, sampling.banned_ids) == (7, (65, 257, 258))
     sampling = row_sampling(admit(min_tokens=4, ignore_eos=True), seed=0)
     assert (sampling.banned_until, sampling.banned_ids) == (0, ())
+
+
+class TestStrictLength:
+    """A ``max_tokens`` beyond the room is clipped, or refused where that was asked for."""
+
+    def admission(self, **limits: int) -> Admission:
+        return Admission(ByteTokenizer(), AdmissionLimits(20, 64, **limits))
+
+    def test_it_is_refused_with_the_numbers(self) -> None:
+        params = SamplingParams(max_tokens=18)
+        with pytest.raises(
+            PromptTooLong, match=r"\(18\) is above the 17 .* of 3; .* hold 20"
+        ) as no:
+            self.admission().admit("abc", params, request_id="r", clips_max_tokens=False)
+        assert no.value.param == "max_tokens"
+        assert self.admission().admit("abc", params, request_id="r").max_tokens == 17
+
+    @pytest.mark.parametrize(
+        "params",
+        [
+            SamplingParams(max_tokens=17),
+            SamplingParams(max_tokens=None),
+            SamplingParams(max_tokens=18, on_overflow=OnOverflow.TRUNCATE_LEFT),
+        ],
+    )
+    def test_what_fits_or_may_be_cut_passes(self, params: SamplingParams) -> None:
+        request = self.admission().admit("abc", params, request_id="r", clips_max_tokens=False)
+        assert request.max_tokens == 17
+
+    def test_samples_share_the_room(self) -> None:
+        admission = self.admission(block_size=8)
+        params = SamplingParams(n=4, max_tokens=17)
+        with pytest.raises(PromptTooLong, match="left for each of 4 samples"):
+            admission.admit("abc", params, request_id="r", clips_max_tokens=False)
+
+
+class TestStanding:
+    def test_it_is_in_the_request(self) -> None:
+        standing = Standing(priority=3, service_class=ServiceClass.BATCH, user="u", cache_salt="s")
+        admission = Admission(ByteTokenizer(), AdmissionLimits(20, 64))
+        request = admission.admit("abc", SamplingParams(), request_id="r", standing=standing)
+        assert (request.priority, request.service_class) == (3, ServiceClass.BATCH)
+        assert (request.user, request.cache_salt) == ("u", "s")
+        salted: PromptDict = {"prompt": "abc", "cache_salt": "t"}
+        own = admission.admit(salted, SamplingParams(), request_id="r", standing=standing)
+        assert (own.user, own.cache_salt) == ("u", "t")
+
+    def test_a_priority_that_nobody_looks_at_is_refused(self) -> None:
+        admission = Admission(ByteTokenizer(), AdmissionLimits(20, 64, has_priorities=False))
+        with pytest.raises(InvalidRequest, match="unless scheduling_policy is priority") as refused:
+            admission.admit("abc", SamplingParams(), request_id="r", standing=Standing(priority=-1))
+        assert refused.value.param == "priority"
+
+    def test_a_beam_search_is_admitted_by_its_width(self) -> None:
+        admission = Admission(ByteTokenizer(), AdmissionLimits(20, 64, num_samples_max=4))
+        search = BeamSearchParams(beam_width=4, n=2)
+        request = admission.admit("abc", search, request_id="r")
+        assert (request.beam, request.params.n, request.num_samples) == (search, 2, 4)
+        with pytest.raises(InvalidRequest, match="beam_width must be at most 4") as refused:
+            admission.admit("abc", BeamSearchParams(beam_width=5), request_id="r")
+        assert refused.value.param == "beam_width"
+
+
+def test_an_answer_that_could_not_begin_is_refused() -> None:
+    """``min_tokens`` bans every stop token at first; one other token must be left."""
+    vocab_size = ByteTokenizer.vocab_size
+    everything = tuple(range(vocab_size))
+    with pytest.raises(InvalidRequest, match="leave no token of") as refused:
+        admit(min_tokens=1, stop_token_ids=everything)
+    assert refused.value.param == "stop_token_ids"
+    with pytest.raises(InvalidRequest, match="leave no token of"):  # with the model's own: all
+        admit(min_tokens=1, stop_token_ids=everything[:257])
+    admit(min_tokens=1, stop_token_ids=everything[:256])
+    admit(min_tokens=1, stop_token_ids=everything[1:], ignore_eos=True)
+    admit(min_tokens=0, stop_token_ids=everything)

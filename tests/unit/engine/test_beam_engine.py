@@ -65,7 +65,7 @@ def answers(output: RequestOutput) -> list[list[int]]:
 def test_the_engine_finds_what_the_table_finds(width: int, budget: int, depth: int) -> None:
     params = BeamSearchParams(beam_width=width, max_tokens=12)
     engine = make_engine(BeamExecutor(depth=depth), max_num_batched_tokens=budget)
-    engine.add_beam_search("beam", [1] * 13, params)
+    engine.add_request("beam", [1] * 13, params)
     engine.add_request("other", "hello", greedy(20))
     last = {output.request_id: output for output in run_all(engine) if output.finished}
     assert answers(last["beam"]) == alone([1] * 13, params, 12)
@@ -92,7 +92,7 @@ def test_and_when_it_is_preempted_and_swapped_all_the_time(seed: int) -> None:
     params = BeamSearchParams(beam_width=rng.randint(2, 4), max_tokens=10)
     prompts = [[rng.randrange(200) for _ in range(rng.randint(1, 20))] for _ in range(3)]
     for idx, prompt in enumerate(prompts):
-        engine.add_beam_search(str(idx), prompt, params)
+        engine.add_request(str(idx), prompt, params)
     last = {output.request_id: output for output in run_all(engine)}
     for idx, prompt in enumerate(prompts):
         room = engine.admission.limits.answer_room(len(prompt), params.beam_width)
@@ -103,7 +103,7 @@ def test_and_when_it_is_preempted_and_swapped_all_the_time(seed: int) -> None:
 def test_branches_share_memory() -> None:
     executor = BeamExecutor(num_blocks=64)
     engine = make_engine(executor)
-    engine.add_beam_search("r", [1] * 40, BeamSearchParams(beam_width=4, max_tokens=8))
+    engine.add_request("r", [1] * 40, BeamSearchParams(beam_width=4, max_tokens=8))
     peak = 0
     while engine.has_unfinished():
         engine.step()
@@ -115,8 +115,8 @@ def test_an_abort_and_an_error_end_a_search() -> None:
     executor = BeamExecutor()
     engine = make_engine(executor)
     params = BeamSearchParams(beam_width=3, max_tokens=20, ignore_eos=True)
-    engine.add_beam_search("a", "abc", params)
-    engine.add_beam_search("b", "abc", params)
+    engine.add_request("a", "abc", params)
+    engine.add_request("b", "abc", params)
     for _ in range(4):
         engine.step()
     engine.abort("a")
@@ -131,5 +131,5 @@ def test_an_abort_and_an_error_end_a_search() -> None:
 def test_a_search_wider_than_may_run_at_once_is_refused_by_name() -> None:
     engine = make_engine(max_num_seqs=3)
     with pytest.raises(InvalidRequest, match="beam_width must be at most 3") as refusal:
-        engine.add_beam_search("r", "abc", BeamSearchParams(beam_width=4))
+        engine.add_request("r", "abc", BeamSearchParams(beam_width=4))
     assert refusal.value.param == "beam_width"

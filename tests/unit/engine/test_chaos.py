@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import logging
 from random import Random
 
 import pytest
 
-from fakes import EchoExecutor
+from enginekit import greedy, make_engine
+from fakes import EchoExecutor, ManualClock
 from octavo.engine.chaos import Chaos, FailingExecutor
 from octavo.types.env import ChaosRates
-from octavo.types.errors import StepFailed
+from octavo.types.errors import CorruptState, StepFailed
 from octavo.types.step import RowOpen, RowSampling, RowWork, StepPlan
 
 
@@ -46,3 +48,33 @@ def test_a_step_that_fails_has_run_so_the_next_plans_go_on() -> None:
     )
     executor.close()
     assert inner.is_closed
+
+
+def test_a_lost_reference_keeps_a_block_until_the_audit_names_it(caplog) -> None:
+    clock = ManualClock()
+    chaos = Chaos(ChaosRates(lostref=1.0), Random(0))
+    engine = make_engine(clock=clock, chaos=chaos)
+    engine.add_request("careless", "hello, world", greedy(4))
+    while engine.has_unfinished():
+        engine.step()
+    assert engine.stats().num_used_blocks == 1
+    with pytest.raises(CorruptState):
+        engine.check()
+    with caplog.at_level(logging.ERROR, "octavo"):
+        for _ in range(7):
+            clock.advance(11.0)
+            engine.upkeep()
+    assert engine.stats().num_used_blocks == 0
+    engine.check()
+    (line,) = [r.getMessage() for r in caplog.records if "took back" in r.getMessage()]
+    assert line.startswith("took back block ")
+    assert "free by 0 of careless at 4" in line  # the last step: four tokens
+
+
+def test_without_chaos_nothing_is_lost() -> None:
+    engine = make_engine(chaos=Chaos(ChaosRates(), Random(0)))
+    engine.add_request("r", "hello", greedy(4))
+    while engine.has_unfinished():
+        engine.step()
+    engine.check()
+    assert engine.stats().num_used_blocks == 0

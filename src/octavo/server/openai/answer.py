@@ -18,7 +18,7 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from octavo.server import sse
+from octavo.server import deadlines, sse
 from octavo.server.body import read_json_body
 from octavo.server.engine_port import ServingEngine
 from octavo.server.errors import engine_unavailable, model_not_found, to_api_error
@@ -27,7 +27,7 @@ from octavo.server.openai import generation
 from octavo.server.openai.generation import Job, Outputs
 from octavo.server.openai.sampling import UnknownFields
 from octavo.server.openai.schemas import GenerationRequest
-from octavo.types.errors import PromptTooLong
+from octavo.server.openai.standing import tier_served
 from octavo.types.outputs import CompletionOutput, RequestOutput
 from octavo.types.ports import Tokenizer
 
@@ -41,26 +41,12 @@ class Service:
     lifecycle: Lifecycle
     model_names: tuple[str, ...]
     max_body_bytes: int
-    token_bytes_max: int  # of the longest token
     unknown_fields: UnknownFields = field(default_factory=UnknownFields)
     created: int = field(default_factory=lambda: int(time.time()))
 
     def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Token ids. Raises ``PromptTooLong`` at once for what could not fit however it is cut.
-
-        A tokenizer takes some 300 bytes for each byte of text: bodies of the largest size, a few at
-        a time, would take all of the machine's memory on the way to a refusal.
-        """
-        limit = self.engine.admission.limits.max_model_len
-        num_bytes = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-        num_tokens_min = num_bytes // self.token_bytes_max
-        if num_tokens_min > limit:
-            raise PromptTooLong(
-                f"the prompt has more than {num_tokens_min} tokens; with one token of answer at"
-                f" most {limit} fit the model's context (max_model_len)",
-                param="prompt",
-            )
-        return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        """Token ids. Raises ``PromptTooLong`` at once for what could not fit however it is cut."""
+        return self.engine.admission.encode(text, add_special_tokens=add_special_tokens)
 
 
 class Choices(Protocol):
@@ -93,12 +79,16 @@ async def create(
     request: Request, service: Service, parse: Callable[[bytes, Service, str], Parsed]
 ) -> Response:
     """Answer a POST. ``parse`` runs in a worker thread; raises what ``errors`` can render."""
+    started_s = time.monotonic()
+    limit_s = deadlines.timeout_s(request.headers)
     body = await read_json_body(request, service.max_body_bytes)
     if not service.engine.is_running:
         raise engine_unavailable("the engine has stopped")
     service.lifecycle.check_open()
     request_id: str = request.state.request_id
     parsed = await to_thread.run_sync(parse, body, service, request_id)
+    if limit_s is not None:
+        parsed.job.end_within(limit_s - (time.monotonic() - started_s))
     outputs = generation.run(service.engine, service.lifecycle, parsed.job)
     is_stream = bool(parsed.asked.stream)
     head = {
@@ -106,11 +96,17 @@ async def create(
         "object": parsed.choices.chunk_kind if is_stream else parsed.choices.kind,
         "created": int(time.time()),
         "model": service.model_names[0],
+        **tier_served(parsed.asked),
     }
+    response: Response
     if is_stream:
-        return sse.EventStream(_events(parsed, outputs, head))
-    answer = await sse.until_disconnect(request.receive, lambda: _whole(parsed, outputs, head))
-    return Response(sse.to_json(answer), media_type="application/json")
+        response = sse.EventStream(_events(parsed, outputs, head))
+    else:
+        whole = await sse.until_disconnect(request.receive, lambda: _whole(parsed, outputs, head))
+        response = Response(sse.to_json(whole), media_type="application/json")
+    if parsed.job.num_truncated_tokens:  # of a stream without usage nothing else would tell
+        response.headers["x-truncated-tokens"] = str(parsed.job.num_truncated_tokens)
+    return response
 
 
 def check_model(name: str | None, service: Service) -> None:
@@ -126,7 +122,11 @@ async def _whole(parsed: Parsed, outputs: Outputs, head: dict[str, object]) -> d
             for index, sample in _indexed(parsed.job, prompt_idx, output):
                 choices.append(parsed.choices.whole(index, output, sample))
     choices.sort(key=lambda choice: int(str(choice["index"])))
-    return {**head, "choices": choices, "usage": parsed.job.usage()}
+    return {**head, "choices": choices, "usage": parsed.job.usage(), **_timelines(parsed)}
+
+
+def _timelines(parsed: Parsed) -> dict[str, object]:
+    return {"timelines": parsed.job.timelines()} if parsed.asked.return_timeline else {}
 
 
 async def _events(
@@ -137,7 +137,8 @@ async def _events(
 
     def chunk(choices: Sequence[dict[str, object]], *, with_usage: bool) -> bytes:
         usage = {"usage": job.usage() if with_usage else None} if asked.includes_usage else {}
-        return sse.event({**head, "choices": choices, **usage})
+        times = {} if choices else _timelines(parsed)
+        return sse.event({**head, "choices": choices, **usage, **times})
 
     try:
         async with aclosing(outputs):
@@ -148,7 +149,7 @@ async def _events(
                     if sample.text or sample.logprobs or sample.finished():
                         delta = parsed.choices.delta(index, output, sample)
                         yield chunk([delta], with_usage=asked.repeats_usage)
-        if asked.includes_usage:
+        if asked.includes_usage or asked.return_timeline:
             yield chunk([], with_usage=True)
     except Exception as error:
         yield sse.event(to_api_error(error).body())

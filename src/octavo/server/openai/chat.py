@@ -12,10 +12,17 @@ from octavo.engine.admission import PromptDict
 from octavo.server.errors import shown
 from octavo.server.openai import answer
 from octavo.server.openai.answer import Parsed, Service
+from octavo.server.openai.beam_search import beam_search_params
 from octavo.server.openai.generation import Job
 from octavo.server.openai.logprobs import chat_logprobs
-from octavo.server.openai.sampling import chat_params, refuse_unsupported
+from octavo.server.openai.sampling import (
+    chat_names,
+    chat_params,
+    refuse_unsupported,
+    spelt_as,
+)
 from octavo.server.openai.schemas import ChatMessage, ChatRequest
+from octavo.server.openai.standing import standing
 from octavo.types.errors import InvalidRequest
 from octavo.types.outputs import CompletionOutput, RequestOutput
 from octavo.types.ports import Tokenizer
@@ -40,7 +47,15 @@ def parse(body: bytes, service: Service, job_id: str) -> Parsed:
     ids = service.encode(text, add_special_tokens=bool(chat.add_special_tokens))
     num_top = (chat.top_logprobs or 0) if chat.logprobs else None
     prompt: PromptDict = {"prompt": text, "prompt_token_ids": ids}
-    job = Job.admit(f"chatcmpl-{job_id}", [prompt], params, service.engine.admission)
+    with spelt_as(chat_names(chat)):
+        job = Job.admit(
+            f"chatcmpl-{job_id}",
+            [prompt],
+            beam_search_params(chat, params) or params,
+            service.engine.admission,
+            standing=standing(chat),
+            clips_max_tokens=False,
+        )
     return Parsed(chat, job, ChatChoices(service.tokenizer, num_top))
 
 

@@ -10,10 +10,12 @@ from octavo.engine.admission import PromptDict
 from octavo.server.errors import shown
 from octavo.server.openai import answer
 from octavo.server.openai.answer import Parsed, Service
+from octavo.server.openai.beam_search import beam_search_params
 from octavo.server.openai.generation import Job
 from octavo.server.openai.logprobs import CompletionLogprobs, TokenLogprobs
 from octavo.server.openai.sampling import completion_params, refuse_unsupported
 from octavo.server.openai.schemas import CompletionRequest
+from octavo.server.openai.standing import standing
 from octavo.types.errors import InvalidRequest
 from octavo.types.outputs import CompletionOutput, RequestOutput
 from octavo.types.ports import Tokenizer
@@ -39,9 +41,11 @@ def parse(body: bytes, service: Service, job_id: str) -> Parsed:
     job = Job.admit(
         f"cmpl-{job_id}",
         prompts,
-        params,
+        beam_search_params(asked, params) or params,
         service.engine.admission,
         discards_answer=asked.only_echoes,
+        standing=standing(asked),
+        clips_max_tokens=asked.max_tokens is None,
     )
     choices = CompletionChoices(
         service.tokenizer,

@@ -9,14 +9,20 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
-from octavo.engine.admission import Admission, PromptDict
+from octavo.engine.admission import ORDINARY, Admission, PromptDict
 from octavo.server.engine_port import ServingEngine
-from octavo.server.errors import engine_unavailable, internal_error, timed_out
+from octavo.server.errors import (
+    engine_unavailable,
+    internal_error,
+    lease_expired,
+    timed_out,
+)
 from octavo.server.lifecycle import Lifecycle
-from octavo.types.outputs import FinishReason, RequestOutput
-from octavo.types.request import Request
+from octavo.types.beam_search_params import BeamSearchParams
+from octavo.types.outputs import FinishReason, RequestMetrics, RequestOutput
+from octavo.types.request import Request, Standing
 from octavo.types.sampling_params import SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -43,18 +49,41 @@ class Job:
         cls,
         id_: str,
         prompts: Sequence[PromptDict],
-        params: SamplingParams,
+        params: SamplingParams | BeamSearchParams,
         admission: Admission,
         *,
         discards_answer: bool = False,
+        standing: Standing = ORDINARY,
+        clips_max_tokens: bool = True,
     ) -> Job:
         """All prompts or none. Raises ``InvalidRequest``."""
         nonce = secrets.token_hex(4)
         requests = [
-            admission.admit(prompt, params, request_id=f"{id_}-{nonce}-{prompt_idx}")
+            admission.admit(
+                prompt,
+                params,
+                request_id=f"{id_}-{nonce}-{prompt_idx}",
+                standing=standing,
+                clips_max_tokens=clips_max_tokens,
+            )
             for prompt_idx, prompt in enumerate(prompts)
         ]
         return cls(id_, requests, discards_answer)
+
+    def end_within(self, seconds: float) -> None:
+        """Give every request so much time at most. Raises ``ApiError`` 504 when that is none."""
+        if seconds <= 0:
+            raise timed_out()
+        limits = [request.timeout_s for request in self.requests]
+        self.requests = [
+            replace(
+                request,
+                params=request.params.clone(
+                    timeout_s=seconds if limit is None else min(limit, seconds)
+                ),
+            )
+            for request, limit in zip(self.requests, limits, strict=True)
+        ]
 
     @property
     def samples_per_prompt(self) -> int:
@@ -72,6 +101,14 @@ class Job:
         samples = (sample for output in self.last.values() for sample in output.outputs)
         return {sample.finish_reason for sample in samples if sample.finish_reason is not None}
 
+    @property
+    def num_truncated_tokens(self) -> int:
+        return sum(request.num_truncated_tokens for request in self.requests)
+
+    def timelines(self) -> list[dict[str, object]]:
+        """Where the time of each prompt went, in milliseconds, in the order of the prompts."""
+        return [_timeline(self.last[idx].metrics) for idx in sorted(self.last)]
+
     def usage(self) -> dict[str, object]:
         """Exact so far: a prompt counts once, every sample's tokens count, stop tokens included."""
         outputs = self.last.values()
@@ -80,15 +117,26 @@ class Job:
         if self.discards_answer:
             completion = 0
         details = {"cached_tokens": sum(output.num_cached_tokens for output in outputs)}
-        num_truncated = sum(request.num_truncated_tokens for request in self.requests)
-        if num_truncated:  # on_overflow has cut the prompt: the answer must say so
-            details["truncated_tokens"] = num_truncated
+        if self.num_truncated_tokens:  # on_overflow has cut the prompt: the answer must say so
+            details["truncated_tokens"] = self.num_truncated_tokens
         return {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
             "total_tokens": prompt + completion,
             "prompt_tokens_details": details,
         }
+
+
+def _timeline(metrics: RequestMetrics | None) -> dict[str, object]:
+    """``queue``, ``prefill``, ``decode``, ``swapped`` and ``stalled`` add up to ``total``."""
+    if metrics is None or metrics.timeline is None:
+        return {}
+    parts = {name.removesuffix("_s"): spent for name, spent in asdict(metrics.timeline).items()}
+    times = {**parts, "total": sum(parts.values())}
+    if metrics.first_token_time is not None:
+        times["time_to_first_token"] = metrics.first_token_time - metrics.arrival_time
+    shown = {f"{name}_ms": round(1e3 * seconds, 3) for name, seconds in times.items()}
+    return {**shown, "num_preemptions": metrics.num_preemptions}
 
 
 async def run(engine: ServingEngine, lifecycle: Lifecycle, job: Job) -> Outputs:
@@ -115,6 +163,8 @@ async def run(engine: ServingEngine, lifecycle: Lifecycle, job: Job) -> Outputs:
 def _check(output: RequestOutput) -> None:
     for sample in output.outputs:
         if sample.finish_reason == str(FinishReason.ABORT):
+            if output.error is not None:
+                raise lease_expired(output.error)
             raise engine_unavailable("the server aborted the request")
         if sample.finish_reason == str(FinishReason.TIMEOUT):
             raise timed_out()

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from octavo.server.errors import shown
+from octavo.server.openai import beam_search
 from octavo.server.openai.schemas import ChatRequest, CompletionRequest, GenerationRequest
 from octavo.types.errors import InvalidRequest
 from octavo.types.sampling_params import OutputKind, SamplingParams
@@ -24,7 +26,7 @@ FIELDS_WARNED_MAX = 256  # names come from clients: what is remembered about the
 # Known and without effect on the text, whatever they hold.
 HARMLESS = frozenset(
     "metadata parallel_tool_calls prompt_cache_key prompt_cache_retention request_id "
-    "safety_identifier service_tier session_id spaces_between_special_tokens store user".split()
+    "safety_identifier session_id spaces_between_special_tokens store".split()
 )
 
 # Fields that octavo does not implement, with the values that ask for nothing (beside null).
@@ -32,12 +34,10 @@ UNSUPPORTED: dict[str, Callable[[object], bool]] = {
     "allowed_token_ids": lambda value: False,
     "audio": lambda value: False,
     "bad_words": lambda value: value == [],
-    "cache_salt": lambda value: False,
     "chat_template": lambda value: False,
     "chat_template_kwargs": lambda value: value == {},
     "continue_final_message": lambda value: value is False,
     "documents": lambda value: value == [],
-    "early_stopping": lambda value: value is False,
     "frequency_penalty": lambda value: value == 0,
     "function_call": lambda value: value == "none",
     "functions": lambda value: value == [],
@@ -49,13 +49,11 @@ UNSUPPORTED: dict[str, Callable[[object], bool]] = {
     "guided_regex": lambda value: False,
     "json_schema": lambda value: False,
     "kv_transfer_params": lambda value: False,
-    "length_penalty": lambda value: value == 1,
     "logit_bias": lambda value: value == {},
     "logits_processors": lambda value: value == [],
     "modalities": lambda value: value == ["text"],
     "prediction": lambda value: False,
     "presence_penalty": lambda value: value == 0,
-    "priority": lambda value: value == 0,
     "prompt_embeds": lambda value: False,
     "prompt_logprobs": lambda value: False,
     "reasoning_effort": lambda value: value == "none",
@@ -69,7 +67,6 @@ UNSUPPORTED: dict[str, Callable[[object], bool]] = {
     "tool_choice": lambda value: value in ("none", "auto"),
     "tools": lambda value: value == [],
     "truncate_prompt_tokens": lambda value: False,
-    "use_beam_search": lambda value: value is False,
     "verbosity": lambda value: value == "medium",
     "web_search_options": lambda value: False,
 }
@@ -130,13 +127,16 @@ def chat_params(request: ChatRequest) -> SamplingParams:
         )
     max_tokens = both[1] if both[0] is None else both[0]
     logprobs = (request.top_logprobs or 0) if request.logprobs else None
-    try:
+    with spelt_as(chat_names(request)):
         return _params(request, max_tokens=max_tokens, logprobs=logprobs)
-    except InvalidRequest as error:
-        names = {"logprobs": "top_logprobs"}
-        if both[0] is not None:
-            names["max_tokens"] = "max_completion_tokens"
-        raise _renamed(error, names) from None
+
+
+def chat_names(request: ChatRequest) -> dict[str, str]:
+    """What this request calls some fields of ``SamplingParams``."""
+    names = {"logprobs": "top_logprobs"}
+    if request.max_completion_tokens is not None:
+        names["max_tokens"] = "max_completion_tokens"
+    return names
 
 
 def _params(
@@ -144,6 +144,7 @@ def _params(
 ) -> SamplingParams:
     if request.stream_options is not None and not request.stream:
         raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
+    beam_search.check(request)
     given = {
         name: value
         for name in (
@@ -165,6 +166,8 @@ def _params(
         )
         if (value := getattr(request, name)) is not None
     }
+    if request.use_beam_search:
+        given.pop("temperature", None)  # it would refuse several answers to be greedy
     return SamplingParams(
         **given,
         max_tokens=max_tokens,
@@ -188,9 +191,13 @@ def _stop(value: object) -> tuple[str, ...]:
     )
 
 
-def _renamed(error: InvalidRequest, names: dict[str, str]) -> InvalidRequest:
-    """The same refusal in the words of the endpoint, whose fields have other names."""
-    new = names.get(error.param or "")
-    if new is None:
-        return error
-    return InvalidRequest(str(error).replace(str(error.param), new), param=new)
+@contextmanager
+def spelt_as(names: Mapping[str, str]) -> Iterator[None]:
+    """Refusals from inside in the words of the endpoint, whose fields have other names."""
+    try:
+        yield
+    except InvalidRequest as error:
+        new = names.get(error.param or "")
+        if new is None:
+            raise
+        raise type(error)(str(error).replace(str(error.param), new), param=new) from None

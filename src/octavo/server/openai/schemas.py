@@ -50,6 +50,15 @@ class GenerationRequest(BaseModel):
     queue_timeout_s: float | None = None
     ttft_timeout_s: float | None = None
     add_special_tokens: bool | None = None
+    priority: Int64 | None = None
+    service_tier: str | None = None
+    service_class: str | None = None
+    user: str | None = None
+    cache_salt: str | None = None
+    use_beam_search: bool | None = None
+    length_penalty: float | None = None
+    early_stopping: Annotated[Any, Field(description='a boolean, or "never"')] = None
+    return_timeline: bool | None = None
 
     @property
     def includes_usage(self) -> bool:
