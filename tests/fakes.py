@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from echo import EchoExecutor
 from echo_parts import VOCAB_SIZE, PlanError, checksum_rule, expected_tokens
@@ -55,6 +55,10 @@ class ByteTokenizer:
         return token_id >= 256
 
     def render_chat(
-        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[dict[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, object] | None = None,
     ) -> str:
         raise InvalidRequest("the byte tokenizer has no chat template")

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from enginekit import MAX_MODEL_LEN, make_engine
 from fakes import ByteTokenizer, EchoExecutor
 from octavo.engine.engine import Engine
 from octavo.llm import LLM
+from octavo.types.config import ChatConfig
 from octavo.types.ports import Tokenizer
 from octavo.types.step import RowSampling
 
@@ -20,7 +21,11 @@ class ChatTokenizer(ByteTokenizer):
     chat_template = "[role]content"
 
     def render_chat(
-        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[dict[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, object] | None = None,
     ) -> str:
         text = "".join(f"[{message['role']}]{message['content']}" for message in messages)
         return text + ("[assistant]" if add_generation_prompt else "")
@@ -31,6 +36,7 @@ class FakeAssembled:
     engine: Engine
     tokenizer: Tokenizer
     model_name: str = "fake"
+    chat: ChatConfig = ChatConfig()  # noqa: RUF009 (frozen)
     num_closes: int = 0
 
     def close(self) -> None:

@@ -25,11 +25,12 @@ from octavo.machine.memory import memory_budget
 from octavo.models import registry
 from octavo.ops.decoder import DEFAULT_SPIN_US, Decoder
 from octavo.progress import Progress
+from octavo.tokenizer.chat_template import ChatTemplate
 from octavo.tokenizer.gguf_vocab import tokenizer_from_gguf
 from octavo.types import env
-from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig
+from octavo.types.config import CacheConfig, ChatConfig, EngineConfig, RuntimeConfig
 from octavo.types.decoder_spec import DecoderSpec
-from octavo.types.errors import InvalidConfig
+from octavo.types.errors import InvalidConfig, InvalidRequest
 from octavo.types.ports import Executor, Tokenizer
 from octavo.types.sampling_params import SEED_MAX
 from octavo.worker.worker import Worker
@@ -47,6 +48,7 @@ class Assembled:
     spec: DecoderSpec
     isa: str
     num_threads: int
+    chat: ChatConfig = ChatConfig()  # noqa: RUF009 (frozen)
 
     def close(self) -> None:
         self.engine.close()
@@ -78,19 +80,41 @@ def start_engine(
 
     ``spec`` overrides what the file says about itself: for experiments and planted errors.
     """
-    decoder, spec, tokenizer = load_model(file, config.runtime, spec)
+    template = read_chat_template(config.chat)
+    decoder, spec, tokenizer = load_model(file, config.runtime, spec, chat_template=template)
     try:
         engine = _start(decoder, spec, tokenizer, config)
     except BaseException:
         decoder.close()
         raise
-    return Assembled(engine, tokenizer, model_name, spec, decoder.isa, decoder.num_threads)
+    return Assembled(
+        engine, tokenizer, model_name, spec, decoder.isa, decoder.num_threads, config.chat
+    )
+
+
+def read_chat_template(chat: ChatConfig) -> str | None:
+    """The template that takes the place of the model's own. Raises ``InvalidConfig``."""
+    if chat.chat_template is None:
+        return None
+    try:
+        source = Path(chat.chat_template).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidConfig(f"chat_template must be a file of UTF-8 text: {error}") from error
+    try:
+        ChatTemplate(source, special_tokens={}).check()
+    except InvalidRequest as error:
+        raise InvalidConfig(f"chat_template {chat.chat_template}: {error}") from error
+    return source
 
 
 def load_model(
-    file: GgufFile, runtime: RuntimeConfig, spec: DecoderSpec | None = None
+    file: GgufFile,
+    runtime: RuntimeConfig,
+    spec: DecoderSpec | None = None,
+    *,
+    chat_template: str | None = None,
 ) -> tuple[Decoder, DecoderSpec, Tokenizer]:
-    """The weights and the tokenizer of a checkpoint.
+    """The weights and the tokenizer of a checkpoint; ``chat_template`` replaces its own.
 
     Packing weights runs in native code without the GIL, so the vocabulary is built meanwhile.
     """
@@ -100,7 +124,7 @@ def load_model(
     try:
         with ThreadPoolExecutor(max_workers=1) as loading:
             weights = loading.submit(load_gguf, file, tensors, decoder)
-            tokenizer = tokenizer_from_gguf(file.metadata)
+            tokenizer = tokenizer_from_gguf(file.metadata, chat_template=chat_template)
             weights.result()
     except BaseException:
         decoder.close()

@@ -13,7 +13,7 @@ import pytest
 from octavo.llm.options import engine_config
 from octavo.types import env
 from octavo.types.beam_search_params import BeamSearchParams
-from octavo.types.config import CacheConfig, RuntimeConfig, SchedulerConfig
+from octavo.types.config import CacheConfig, ChatConfig, RuntimeConfig, SchedulerConfig
 from octavo.types.errors import InvalidConfig
 from octavo.types.sampling_params import SamplingParams
 from octavo.types.sequence import LEGAL_EDGES
@@ -111,7 +111,7 @@ def number(text: str) -> float:
 class TestSettingsPage:
     """docs/settings.md, row by row against the dataclasses."""
 
-    CONFIGS = (CacheConfig, SchedulerConfig, RuntimeConfig)
+    CONFIGS = (CacheConfig, SchedulerConfig, RuntimeConfig, ChatConfig)
 
     def rows(self, config: type) -> dict[str, tuple[str, str]]:
         """{name: (default, range)} in the section of one class."""

@@ -5,7 +5,7 @@ caches before anything is built for each of their blocks."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from serverkit import MAX_MODEL_LEN, ByteTokenizer, ReciteEngine, connect, make_app
@@ -33,7 +33,11 @@ class WatchedTokenizer(ByteTokenizer):
         return b"longest!" if token_id == 255 else super().token_bytes(token_id)
 
     def render_chat(
-        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[dict[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, object] | None = None,
     ) -> str:
         return str(messages[0]["content"])
 

@@ -18,6 +18,8 @@ HUGE = 10**5000  # too large for a float, and for its own repr
         ("stop", {"a": 1}),
         ("stop", [5]),
         ("stop_token_ids", 5),
+        ("keep_special_ids", 5),
+        ("keep_special_ids", [-1]),
         ("stop_token_ids", {"1": 2}),
         ("temperature", HUGE),
         ("temperature", -HUGE),

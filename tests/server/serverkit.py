@@ -8,7 +8,7 @@ import codecs
 import contextlib
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import httpx
 from fastapi import FastAPI
@@ -53,7 +53,11 @@ class ByteTokenizer:
         return token_id >= 256
 
     def render_chat(
-        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[dict[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, object] | None = None,
     ) -> str:
         if messages[0]["role"] == "assistant":
             raise InvalidRequest("a conversation starts with the user", param="messages")

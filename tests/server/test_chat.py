@@ -124,8 +124,6 @@ async def test_generation_prompt_may_be_left_out():
         ([{"role": "user", "content": ["a"]}], "messages[0].content[0]"),
         ([{"role": "robot", "content": "a"}], "messages[0].role"),
         ([{"content": "a"}], "messages[0].role"),
-        ([{"role": "tool", "content": "a", "tool_call_id": "x"}], "messages[0].role"),
-        ([{"role": "assistant", "content": "", "tool_calls": [{}]}], "messages[0].tool_calls"),
         ([{"role": "assistant", "content": "refused by the template"}], "messages"),
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],

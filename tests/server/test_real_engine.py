@@ -31,7 +31,7 @@ class TemplateTokenizer:
     def __getattr__(self, name: str):
         return getattr(self._tokenizer, name)
 
-    def render_chat(self, messages, *, add_generation_prompt=True) -> str:
+    def render_chat(self, messages, *, add_generation_prompt=True, variables=None) -> str:
         return "".join(f"{message['content']}\n" for message in messages)
 
 

@@ -77,9 +77,8 @@ def test_client_raises_its_own_exceptions(client):
     with pytest.raises(openai.BadRequestError, match="temperature") as bad:
         client.chat.completions.create(model=MODEL, messages=MESSAGES, temperature=9)
     assert bad.value.param == "temperature"
-    tool = {"type": "function", "function": {"name": "f"}}
-    with pytest.raises(openai.BadRequestError, match="tools is not supported yet"):
-        client.chat.completions.create(model=MODEL, messages=MESSAGES, tools=[tool])
+    with pytest.raises(openai.BadRequestError, match="functions is not supported; use tools"):
+        client.chat.completions.create(model=MODEL, messages=MESSAGES, functions=[{"name": "f"}])
 
 
 def test_client_sees_a_failure_in_the_middle_of_a_stream():

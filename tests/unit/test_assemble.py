@@ -3,15 +3,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
 import pytest
 
-from octavo.assemble import KV_SHARE, Assembled, choose_depth, choose_num_blocks, start_engine
+from octavo.assemble import (
+    KV_SHARE,
+    Assembled,
+    choose_depth,
+    choose_num_blocks,
+    read_chat_template,
+    start_engine,
+)
 from octavo.formats.gguf import GgufFile
 from octavo.machine.cpus import CpuBudget
 from octavo.models.registry import spec_for
-from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig, SchedulerConfig
+from octavo.types.config import (
+    CacheConfig,
+    ChatConfig,
+    EngineConfig,
+    RuntimeConfig,
+    SchedulerConfig,
+)
 from octavo.types.errors import InvalidConfig, UnsupportedModel
 from octavo.types.sampling_params import SamplingParams
 from tiny_gguf import KV_HEADS, LAYERS, tiny_gemma3, tiny_llama
@@ -122,3 +136,33 @@ def test_planning_ahead_needs_a_cpu_of_its_own(
     budget = CpuBudget(threads, "", num_affine, num_affine, quota)
     assert choose_depth(RuntimeConfig(), threads, budget) == depth
     assert choose_depth(RuntimeConfig(pipeline_depth=3), threads, budget) == 3
+
+
+def test_a_chat_template_of_ones_own(tmp_path):
+    path = tmp_path / "mine.jinja"
+    path.write_text("{{ messages[0].content }}é", "utf-8")
+    chat = ChatConfig(chat_template=str(path))
+    with GgufFile("tiny.gguf", memoryview(tiny_llama().build())) as file:
+        config = EngineConfig(cache=CacheConfig(num_blocks=8), chat=chat)
+        assembled = start_engine(file, config, model_name="tiny")
+    with contextlib.closing(assembled):
+        assert assembled.tokenizer.chat_template == "{{ messages[0].content }}é"
+        assert assembled.chat is chat
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [(None, "No such file"), (b"\xff", "UTF-8"), (b"{% if %}", "cannot be compiled")],
+)
+def test_a_chat_template_that_cannot_be_used_is_refused_at_the_start(tmp_path, content, match):
+    path = tmp_path / "mine.jinja"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InvalidConfig, match=match):
+        read_chat_template(ChatConfig(chat_template=str(path)))
+
+
+@pytest.mark.parametrize("text", ["x", "[]", "5", "[" * 100_000])
+def test_default_variables_are_an_object(text):
+    with pytest.raises(InvalidConfig, match="default_chat_template_kwargs"):
+        ChatConfig(default_chat_template_kwargs=text)

@@ -14,11 +14,11 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from octavo.types.config import CacheConfig, RuntimeConfig, SchedulerConfig
+from octavo.types.config import CacheConfig, ChatConfig, RuntimeConfig, SchedulerConfig
 
 F = TypeVar("F", bound=Callable[..., None])
 
-CACHE, SCHEDULER, RUNTIME = "KV cache and swap", "Scheduling", "Engine"
+CACHE, SCHEDULER, RUNTIME, CHAT = "KV cache and swap", "Scheduling", "Engine", "Chat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +163,31 @@ _KNOBS: dict[str, tuple[Knob, ...]] = {
             "Between two summaries of the KV blocks in the log. 0: none.",
         ),
     ),
+    CHAT: (
+        Knob("chat_template", "FILE", "A chat template that takes the place of the model's own."),
+        Knob(
+            "tool_call_parser",
+            "NAME",
+            "How the model writes calls of tools: hermes (Qwen too), llama3_json, mistral, "
+            "pythonic, or auto, which reads it off the chat template.",
+        ),
+        Knob(
+            "reasoning_parser",
+            "NAME",
+            "How the model marks its reasoning: qwen3, deepseek_r1 (an answer begins with it), "
+            "mistral, none (leave it in the text), or auto.",
+        ),
+        Knob(
+            "chat_template_content_format",
+            "NAME",
+            "What the template takes as content: string, openai (a list of parts), or auto.",
+        ),
+        Knob(
+            "default_chat_template_kwargs",
+            "JSON",
+            'Variables of the template where a request sets none, like {"enable_thinking": false}.',
+        ),
+    ),
 }
 
 # Fields of the configurations that no flag sets.
@@ -174,7 +199,7 @@ WITHOUT_FLAG = {
 _TYPES: dict[str, Any] = {"int": int, "float": float, "bool": bool, "str": str}
 _FIELDS: dict[str, Field[Any]] = {
     field.name: field
-    for config in (CacheConfig, SchedulerConfig, RuntimeConfig)
+    for config in (CacheConfig, SchedulerConfig, RuntimeConfig, ChatConfig)
     for field in fields(config)
 }
 

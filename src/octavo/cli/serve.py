@@ -145,6 +145,7 @@ def _run(assembled: Assembled, sock: socket, names: list[str], *, debug_routes: 
             aliases=aliases,
             version=octavo.__version__,
             debug_routes=debug_routes,
+            chat=assembled.chat,
         )
         serve_app(app, sock=sock)
     finally:

@@ -51,6 +51,7 @@ class SampleText:
                 stop=params.stop,
                 include_stop=params.include_stop_str_in_output,
                 min_tokens=params.min_tokens,
+                keep_special_ids=params.keep_special_ids,
             )
         self._shown_tokens = 0
         self._end_shown = False

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from octavo.engine.admission import ORDINARY, PromptDict
+from octavo.llm import chats
 from octavo.llm.interrupts import interrupts_deferred
 from octavo.llm.options import engine_config
 from octavo.llm.prompts import (
@@ -27,6 +28,7 @@ from octavo.llm.prompts import (
 from octavo.llm.stream import Stream
 from octavo.progress import BatchBar, TerminalProgress
 from octavo.types.beam_search_params import BeamSearchParams
+from octavo.types.config import ChatConfig
 from octavo.types.errors import CorruptState, EngineStopped, InvalidRequest
 from octavo.types.sampling_params import OutputKind, SamplingParams
 
@@ -71,6 +73,9 @@ class Assembled(Protocol):
 
     @property
     def model_name(self) -> str: ...
+
+    @property
+    def chat(self) -> ChatConfig: ...
 
     def close(self) -> None: ...
 
@@ -187,11 +192,13 @@ class LLM:
     ) -> list[RequestOutput]:
         """Continue one conversation or a list of them, each a list of ``{"role", "content"}``.
 
-        The model's own chat template makes the prompt; ``InvalidRequest`` if it has none.
+        The model's own chat template makes the prompt; ``InvalidRequest`` if it has none. It sees
+        ``tools`` and ``chat_template_kwargs``; with ``continue_final_message`` the answer goes on
+        where the last message ends. A call in the answer is text.
         """
-        _refuse_extras(extras)
+        _refuse_extras({name: extras[name] for name in extras if name not in chats.EXTRAS})
         plain = [
-            self._render(conversation, add_generation_prompt)
+            self._render(conversation, add_generation_prompt, extras)
             for conversation in normalise_conversations(messages)
         ]
         params = normalise_params(sampling_params, len(plain))
@@ -317,11 +324,17 @@ class LLM:
         return self._assembled
 
     def _render(
-        self, conversation: list[dict[str, object]], add_generation_prompt: bool
+        self,
+        conversation: list[dict[str, object]],
+        add_generation_prompt: bool,
+        extras: Mapping[str, object] | None = None,
     ) -> PromptDict:
         """Templates write the special tokens themselves; the tokenizer must not add them again."""
         tokenizer = self.get_tokenizer()
-        text = tokenizer.render_chat(conversation, add_generation_prompt=add_generation_prompt)
+        config = self._alive().chat
+        text = chats.prompt_text(
+            tokenizer, config, conversation, add_generation_prompt, extras or {}
+        )
         ids = self._alive().engine.admission.encode(text, add_special_tokens=False)
         return {"prompt": text, "prompt_token_ids": ids}
 

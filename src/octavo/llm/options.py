@@ -13,7 +13,13 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 
-from octavo.types.config import CacheConfig, EngineConfig, RuntimeConfig, SchedulerConfig
+from octavo.types.config import (
+    CacheConfig,
+    ChatConfig,
+    EngineConfig,
+    RuntimeConfig,
+    SchedulerConfig,
+)
 from octavo.types.errors import InvalidConfig
 
 # Our field for each name that has an effect.
@@ -26,6 +32,7 @@ _RUNTIME = {
     "num_threads": "threads",
     **{field.name: field.name for field in fields(RuntimeConfig)},
 }
+_CHAT = {field.name: field.name for field in fields(ChatConfig)}
 
 # Accepted at these values only; any other asks for something that octavo does not do, and leaving
 # it out would change what the caller gets.
@@ -53,7 +60,6 @@ _FIXED: dict[str, tuple[object, ...]] = {
     "tensor_parallel_size": (None, 1),
     "tokenizer_mode": (None, "auto"),
     "tokenizer_revision": (None,),
-    "chat_template": (None,),
 }
 
 # No effect, with the reason that the warning gives. None and False pass in silence.
@@ -84,7 +90,7 @@ def engine_config(model: str, options: Mapping[str, object], *, stacklevel: int)
     Raises ``TypeError`` for an unknown name, ``InvalidConfig`` for a value that cannot be honoured.
     ``stacklevel`` is that of ``warnings.warn`` as seen from here.
     """
-    fields: dict[str, dict[str, object]] = {"cache": {}, "scheduler": {}, "runtime": {}}
+    fields: dict[str, dict[str, object]] = {"cache": {}, "scheduler": {}, "runtime": {}, "chat": {}}
     ignored: list[str] = []
     for name, value in options.items():
         home = _home_of(name)
@@ -106,12 +112,16 @@ def engine_config(model: str, options: Mapping[str, object], *, stacklevel: int)
         cache=CacheConfig(**fields["cache"]),  # type: ignore[arg-type]
         scheduler=SchedulerConfig(**fields["scheduler"]),  # type: ignore[arg-type]
         runtime=RuntimeConfig(**fields["runtime"]),  # type: ignore[arg-type]
+        chat=ChatConfig(**fields["chat"]),  # type: ignore[arg-type]
     )
+
+
+_HOMES = {"cache": _CACHE, "scheduler": _SCHEDULER, "runtime": _RUNTIME, "chat": _CHAT}
 
 
 def _home_of(name: str) -> tuple[str, str] | None:
     """Which configuration a name belongs to, and the field there; None for names without effect."""
-    for group, names in (("cache", _CACHE), ("scheduler", _SCHEDULER), ("runtime", _RUNTIME)):
+    for group, names in _HOMES.items():
         if name in names:
             return group, names[name]
     return None
@@ -133,7 +143,7 @@ def _check_fixed(name: str, value: object, allowed: tuple[object, ...]) -> None:
 
 
 def _unknown(name: str) -> str:
-    known = [*_CACHE, *_SCHEDULER, *_RUNTIME, *_FIXED, *_IGNORED]
+    known = [*_CACHE, *_SCHEDULER, *_RUNTIME, *_CHAT, *_FIXED, *_IGNORED]
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     return f"LLM() got an unexpected keyword argument {name!r}{hint}"

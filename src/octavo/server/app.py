@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import uuid
 from collections.abc import Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from octavo.chat.interpreter import Interpreter
 from octavo.server import debug, errors, health, kv, load, metrics_text
 from octavo.server.body import BODY_BYTES_MAX
 from octavo.server.engine_port import ServingEngine
@@ -24,6 +26,7 @@ from octavo.server.lifecycle import Lifecycle
 from octavo.server.openai import chat, completions, models
 from octavo.server.openai.answer import Service
 from octavo.server.openai.schemas import ChatRequest, CompletionRequest, GenerationRequest
+from octavo.types.config import ChatConfig
 from octavo.types.ports import Tokenizer
 
 REF_TEMPLATE = "#/components/schemas/{model}"
@@ -39,6 +42,7 @@ def build_app(
     version: str = "unknown",
     max_body_bytes: int = BODY_BYTES_MAX,
     debug_routes: bool = False,
+    chat: ChatConfig = ChatConfig(),  # noqa: B008 (frozen)
 ) -> FastAPI:
     """An application that serves one engine under ``model_name`` and ``aliases``.
 
@@ -50,6 +54,9 @@ def build_app(
     service = Service(
         engine=engine,
         tokenizer=tokenizer,
+        interpreter=Interpreter.configured(
+            tokenizer, chat, new_token=lambda: secrets.token_hex(12)
+        ),
         lifecycle=Lifecycle(engine.abort),
         model_names=(model_name, *aliases),
         max_body_bytes=max_body_bytes,

@@ -140,7 +140,11 @@ class VocabTokenizer:
         return self._kind(token_id) in SPECIAL_KINDS
 
     def render_chat(
-        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[dict[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, object] | None = None,
     ) -> str:
         """The prompt text of a conversation, complete: encode it with ``add_special_tokens=False``.
 
@@ -154,7 +158,9 @@ class VocabTokenizer:
                 "this model has no chat template (it is a base model): use a plain prompt",
                 param="messages",
             )
-        text = self._chat.render(messages, add_generation_prompt=add_generation_prompt)
+        text = self._chat.render(
+            messages, add_generation_prompt=add_generation_prompt, variables=variables
+        )
         bos = self._bos_text()
         return text if text.startswith(bos) else bos + text
 

@@ -73,6 +73,17 @@ class ChatTemplate:
                 param="messages",
             ) from error
 
+    def check(self) -> None:
+        """Raise ``InvalidRequest`` unless it compiles: what it does with messages shows later."""
+        try:
+            self._compiled  # noqa: B018 (compiles once)
+        except InvalidRequest:
+            raise
+        except Exception as error:
+            raise InvalidRequest(
+                f"the chat template cannot be compiled: {_words(error)}", param="chat_template"
+            ) from error
+
     @cached_property
     def _compiled(self) -> Template:
         from octavo.tokenizer.template_sandbox import Sandbox, budget

@@ -11,7 +11,7 @@ Streaming and not streaming both read from here, so they cannot differ.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from octavo.types.ports import Tokenizer
@@ -23,6 +23,8 @@ class Detokenizer:
     The ids continue a text: a leading space is kept. The final text is the decoding of the bytes of
     all ids, cut at the first stop string: the one that *ends* first wins, of several that end at
     the same character the longest. So the result does not depend on how tokens cut the text.
+
+    ``keep_special_ids``: control tokens that stay in the text although the others are skipped.
 
     A stop string counts once ``min_tokens`` tokens have been appended; one that is complete before
     is ordinary text. ``append`` costs O(1) amortised per character and stop string.
@@ -36,9 +38,11 @@ class Detokenizer:
         stop: Sequence[str] = (),
         include_stop: bool = False,
         min_tokens: int = 0,
+        keep_special_ids: Collection[int] = (),
     ) -> None:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
+        self._keep_special_ids = frozenset(keep_special_ids)
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._stops = [StopString(text) for text in stop]
         self._include_stop = include_stop
@@ -74,7 +78,7 @@ class Detokenizer:
         if self._finished:
             return self._stop_reason
         self._num_tokens += 1
-        if self._skip_special_tokens and self._tokenizer.is_special(token_id):
+        if self._skips(token_id):
             return None
         return self._feed(self._decode(self._tokenizer.token_bytes(token_id)))
 
@@ -93,6 +97,11 @@ class Detokenizer:
             self._feed(self._decode(b"", True))
             self._finish(self._held)
         return self._stop_reason
+
+    def _skips(self, token_id: int) -> bool:
+        if not self._skip_special_tokens or token_id in self._keep_special_ids:
+            return False
+        return self._tokenizer.is_special(token_id)
 
     def _feed(self, chars: str) -> str | None:
         if not chars:

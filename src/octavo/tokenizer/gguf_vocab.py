@@ -33,8 +33,10 @@ STOP_TOKEN_TEXTS = (
 )
 
 
-def tokenizer_from_gguf(metadata: Mapping[str, object]) -> VocabTokenizer:
-    """Build the tokenizer that ``metadata`` describes.
+def tokenizer_from_gguf(
+    metadata: Mapping[str, object], *, chat_template: str | None = None
+) -> VocabTokenizer:
+    """Build the tokenizer that ``metadata`` describes; ``chat_template`` replaces its own.
 
     Raises ``UnsupportedModel`` for kinds of vocabulary and pre-tokenizers that octavo does not
     know, ``BadCheckpoint`` for everything else. Takes 0.1 s for 50,000 tokens, 0.4 s for 262,144.
@@ -48,7 +50,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, object]) -> VocabTokenizer:
     kinds = reader.kinds(len(texts))
     codec, adds_bos = _CODECS[kind](reader, texts, kinds)
     vocab = _vocab(reader, texts, kinds, adds_bos)
-    return VocabTokenizer(vocab, codec, reader.optional_text("tokenizer.chat_template"))
+    own_template = reader.optional_text("tokenizer.chat_template")
+    return VocabTokenizer(vocab, codec, own_template if chat_template is None else chat_template)
 
 
 def _vocab(

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from octavo.types.errors import InvalidConfig
@@ -239,9 +240,54 @@ _INTERVALS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChatConfig:
+    """chat_template: a file with a template that takes the place of the model's own.
+
+    tool_call_parser: how the model writes calls; auto reads it off the template.
+    reasoning_parser: the tags around its reasoning; auto reads them off too, none leaves reasoning
+    in the text, deepseek_r1 takes an answer for reasoning until the closing tag.
+    chat_template_content_format: whether messages reach the template as text or, openai, as parts.
+
+    default_chat_template_kwargs: variables of the template for requests that do not set them, as
+    the JSON text of an object.
+    """
+
+    chat_template: str | None = None
+    tool_call_parser: str = "auto"
+    reasoning_parser: str = "auto"
+    chat_template_content_format: str = "auto"
+    default_chat_template_kwargs: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in CHAT_CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
+        _check_object("default_chat_template_kwargs", self.default_chat_template_kwargs)
+
+
+CHAT_CHOICES = {
+    "tool_call_parser": ("auto", "hermes", "llama3_json", "mistral", "pythonic"),
+    "reasoning_parser": ("auto", "none", "deepseek_r1", "mistral", "qwen3"),
+    "chat_template_content_format": ("auto", "string", "openai"),
+}
+
+
+def _check_object(name: str, text: str | None) -> None:
+    """Raise ``InvalidConfig`` unless ``text`` is None or the JSON text of an object."""
+    if text is None:
+        return
+    try:
+        value = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise InvalidConfig(f"{name} must be the JSON text of an object, got {text!r:.60}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Everything that an engine needs beside the model's name."""
 
     cache: CacheConfig = CacheConfig()
     scheduler: SchedulerConfig = SchedulerConfig()
     runtime: RuntimeConfig = RuntimeConfig()
+    chat: ChatConfig = ChatConfig()

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from octavo.types.step import StepPlan, StepResult
@@ -85,10 +85,16 @@ class Tokenizer(Protocol):
         """Control tokens, which ``skip_special_tokens`` leaves out of the text."""
 
     def render_chat(
-        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[dict[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, object] | None = None,
     ) -> str:
         """The prompt text of a conversation, by the model's own chat template. It is complete, BOS
         included if the model wants it: encode it with ``add_special_tokens=False``.
+
+        ``variables`` are the template's own beside the messages: tools, documents, enable_thinking.
 
         Raises ``InvalidRequest`` when the model has none or the template refuses the messages.
         """

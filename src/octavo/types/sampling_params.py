@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from octavo.types.errors import InvalidRequest
+from octavo.types.structured_outputs import StructuredOutputs
 
 GREEDY_EPSILON = 1e-5  # a temperature below this is greedy, as in vLLM
 LOGPROBS_MAX = 20
@@ -54,6 +55,8 @@ class SamplingParams:
     prompt_logprobs     the same for the prompt
     detokenize          False: ids only, no text
     skip_special_tokens leave control tokens out of the text
+    keep_special_ids    but not these: what reads the text looks for them
+    structured_outputs  None, or the form that the text must have
     on_overflow         a prompt that is too long is refused, or cut as this says
     timeout_s           seconds from arrival to the last token; the request then ends by "timeout"
     queue_timeout_s     seconds from arrival to the first step
@@ -82,6 +85,8 @@ class SamplingParams:
     timeout_s: float | None = None
     queue_timeout_s: float | None = None
     ttft_timeout_s: float | None = None
+    structured_outputs: StructuredOutputs | None = None
+    keep_special_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _normalise(self)
@@ -112,7 +117,7 @@ class SamplingParams:
 def _normalise(params: SamplingParams) -> None:
     """Accept the spellings that vLLM accepts: one stop string, lists, -1 for "off"."""
     put = object.__setattr__  # only here, before anyone else holds the object
-    for name in ("stop", "stop_token_ids"):
+    for name in ("stop", "stop_token_ids", "keep_special_ids"):
         value: object = getattr(params, name)
         if value is None:
             put(params, name, ())
@@ -188,8 +193,9 @@ def _check_stops(params: SamplingParams) -> None:
         raise InvalidRequest("stop must hold non-empty strings", param="stop")
     if params.stop and not params.detokenize:
         raise InvalidRequest("stop strings need detokenize=True", param="stop")
-    if any(type(token) is not int or token < 0 for token in params.stop_token_ids):
-        raise InvalidRequest("stop_token_ids must hold token ids >= 0", param="stop_token_ids")
+    for name in ("stop_token_ids", "keep_special_ids"):
+        if any(type(token) is not int or token < 0 for token in getattr(params, name)):
+            raise InvalidRequest(f"{name} must hold token ids >= 0", param=name)
 
 
 def _check_switches(params: SamplingParams) -> None:

@@ -10,9 +10,9 @@ from clikit import invoke
 from octavo.cli.knobs import WITHOUT_FLAG, parse_factor, with_knobs
 from octavo.cli.main import app
 from octavo.llm.options import engine_config
-from octavo.types.config import CacheConfig, RuntimeConfig, SchedulerConfig
+from octavo.types.config import CacheConfig, ChatConfig, RuntimeConfig, SchedulerConfig
 
-CONFIGS = (CacheConfig, SchedulerConfig, RuntimeConfig)
+CONFIGS = (CacheConfig, SchedulerConfig, RuntimeConfig, ChatConfig)
 FIELDS = {field.name for config in CONFIGS for field in fields(config)}
 OTHER_NAMES = {"kv_cache_memory_bytes": "kv_cache_memory"}
 
@@ -68,6 +68,9 @@ SETTINGS = {
     "--pipeline-depth=1": ("pipeline_depth", 1),
     "--max-num-queued-reqs=7": ("max_num_queued_reqs", 7),
     "--watchdog-s=0": ("watchdog_s", 0.0),
+    "--chat-template=a.jinja": ("chat_template", "a.jinja"),
+    "--tool-call-parser=hermes": ("tool_call_parser", "hermes"),
+    "--reasoning-parser=none": ("reasoning_parser", "none"),
 }
 
 
@@ -77,15 +80,15 @@ def test_a_flag_sets_its_field(flag):
     knobs = parsed(flag)
     assert {key: one for key, one in knobs.items() if one is not None} == {name: value}
     config = engine_config("m", knobs, stacklevel=1)
-    (home,) = [
-        one for one in (config.cache, config.scheduler, config.runtime) if hasattr(one, name)
-    ]
+    homes = (config.cache, config.scheduler, config.runtime, config.chat)
+    (home,) = [one for one in homes if hasattr(one, name)]
     assert getattr(home, name) == value
 
 
 def test_no_flags_are_the_default_configuration():
     config = engine_config("m", parsed(), stacklevel=1)
-    assert (config.cache, config.scheduler, config.runtime) == tuple(one() for one in CONFIGS)
+    homes = (config.cache, config.scheduler, config.runtime, config.chat)
+    assert homes == tuple(one() for one in CONFIGS)
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,13 @@ class TestStopTokens:
         assert (sample.finish_reason, sample.stop_reason) == ("stop", 257)
 
 
+def test_control_tokens_are_left_out_but_for_those_to_keep() -> None:
+    said = (97, 256, 257, 98)
+    assert answer(*said, max_tokens=4, ignore_eos=True).text == "ab"
+    kept = answer(*said, max_tokens=4, ignore_eos=True, keep_special_ids=[256])
+    assert kept.text == "a<256>b"
+
+
 class TestStopStrings:
     def test_the_text_is_cut_at_the_match(self) -> None:
         sample = answer(*b"one END two", stop="END")

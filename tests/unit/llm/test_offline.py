@@ -100,6 +100,31 @@ def test_chat_takes_several_conversations_and_text_parts():
     assert [output.prompt for output in outputs] == ["[user]x", "[user]a\nb"]
 
 
+def test_chat_goes_on_where_the_last_message_ends():
+    llm, _ = make_llm()
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "I am"}]
+    (output,) = llm.chat(messages, FOUR, continue_final_message=True)
+    assert output.prompt == "[user]hi[assistant]I am"
+
+
+@pytest.mark.parametrize(
+    ("extras", "param"),
+    [
+        ({"tools": "x"}, "tools"),
+        ({"tools": [1]}, "tools[0]"),
+        ({"tools": [{"function": {"name": ""}}]}, "tools[0].function.name"),
+        ({"chat_template_kwargs": 5}, "chat_template_kwargs"),
+        ({"chat_template_kwargs": {"tools": 5}}, "chat_template_kwargs.tools"),
+        ({"chat_template": "x"}, "chat_template"),
+    ],
+)
+def test_chat_names_the_argument_that_it_cannot_take(extras, param):
+    llm, _ = make_llm()
+    with pytest.raises(InvalidRequest) as caught:
+        llm.chat([{"role": "user", "content": "hi"}], FOUR, **extras)
+    assert caught.value.param == param
+
+
 @pytest.mark.parametrize(
     "messages",
     [

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -33,7 +33,11 @@ class ChunkTokenizer:
         raise NotImplementedError
 
     def render_chat(
-        self, messages: Sequence[dict[str, object]], *, add_generation_prompt: bool = True
+        self,
+        messages: Sequence[dict[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, object] | None = None,
     ) -> str:
         raise NotImplementedError
 
@@ -143,6 +147,14 @@ def test_special_tokens_are_left_out_or_shown():
         showing.append(token_id)
     assert hiding.text == "\U0001f600!"
     assert showing.text == "\ufffd<special>\ufffd\ufffd!"
+
+
+def test_some_special_tokens_stay_when_the_others_go():
+    chunks = [b"a", SPECIAL, b"b", SPECIAL]
+    detokenizer = Detokenizer(ChunkTokenizer(chunks), keep_special_ids=(3,))
+    for token_id in range(4):
+        detokenizer.append(token_id)
+    assert detokenizer.text == f"ab{SPECIAL.decode()}"
 
 
 def test_finish_releases_once():

@@ -18,6 +18,7 @@ from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
+from octavo.chat.interpreter import Interpreter
 from octavo.server import deadlines, sse
 from octavo.server.body import read_json_body
 from octavo.server.engine_port import ServingEngine
@@ -38,6 +39,7 @@ class Service:
 
     engine: ServingEngine
     tokenizer: Tokenizer
+    interpreter: Interpreter
     lifecycle: Lifecycle
     model_names: tuple[str, ...]
     max_body_bytes: int
@@ -61,9 +63,10 @@ class Choices(Protocol):
         self, index: int, output: RequestOutput, sample: CompletionOutput
     ) -> dict[str, object]: ...
 
-    def delta(
+    def deltas(
         self, index: int, output: RequestOutput, sample: CompletionOutput
-    ) -> dict[str, object]: ...
+    ) -> Sequence[dict[str, object]]:
+        """One chunk each; none while what came may still be the beginning of something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +150,8 @@ async def _events(
             async for prompt_idx, output in outputs:
                 for index, sample in _indexed(job, prompt_idx, output):
                     if sample.text or sample.logprobs or sample.finished():
-                        delta = parsed.choices.delta(index, output, sample)
-                        yield chunk([delta], with_usage=asked.repeats_usage)
+                        for delta in parsed.choices.deltas(index, output, sample):
+                            yield chunk([delta], with_usage=asked.repeats_usage)
         if asked.includes_usage or asked.return_timeline:
             yield chunk([], with_usage=True)
     except Exception as error:

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from octavo.chat.parts import AnswerParser, Content, Part, Reasoning, ToolArguments, ToolCall
+from octavo.chat.whole_answer import WholeCall, joined
 from octavo.engine.admission import PromptDict
-from octavo.server.errors import shown
 from octavo.server.openai import answer
 from octavo.server.openai.answer import Parsed, Service
 from octavo.server.openai.beam_search import beam_search_params
+from octavo.server.openai.conversation import conversation
 from octavo.server.openai.generation import Job
 from octavo.server.openai.logprobs import chat_logprobs
 from octavo.server.openai.sampling import (
@@ -21,11 +25,14 @@ from octavo.server.openai.sampling import (
     refuse_unsupported,
     spelt_as,
 )
-from octavo.server.openai.schemas import ChatMessage, ChatRequest
+from octavo.server.openai.schemas import ChatRequest
 from octavo.server.openai.standing import standing
 from octavo.types.errors import InvalidRequest
-from octavo.types.outputs import CompletionOutput, RequestOutput
+from octavo.types.outputs import CompletionOutput, FinishReason, RequestOutput
 from octavo.types.ports import Tokenizer
+from octavo.types.sampling_params import SamplingParams
+
+CALLED = "tool_calls"  # the finish reason of an answer that calls
 
 
 async def create(request: Request, service: Service) -> Response:
@@ -37,76 +44,85 @@ def parse(body: bytes, service: Service, job_id: str) -> Parsed:
     chat = ChatRequest.model_validate_json(body)
     answer.check_model(chat.model, service)
     refuse_unsupported(chat, service.unknown_fields)
-    params = chat_params(chat)
-    adds_generation_prompt = chat.add_generation_prompt is not False
-    text = service.tokenizer.render_chat(
-        [_message(i, message) for i, message in enumerate(chat.messages)],
-        add_generation_prompt=adds_generation_prompt,
-    )
-    # The template has written the special tokens already; adding them again would double BOS.
-    ids = service.encode(text, add_special_tokens=bool(chat.add_special_tokens))
-    num_top = (chat.top_logprobs or 0) if chat.logprobs else None
-    prompt: PromptDict = {"prompt": text, "prompt_token_ids": ids}
-    with spelt_as(chat_names(chat)):
+    ready = prepare(chat, service)
+    admission = service.engine.admission
+    with ready.own_names(), spelt_as(chat_names(chat)):
         job = Job.admit(
             f"chatcmpl-{job_id}",
-            [prompt],
-            beam_search_params(chat, params) or params,
-            service.engine.admission,
+            [ready.prompt],
+            beam_search_params(chat, ready.params) or ready.params,
+            admission,
             standing=standing(chat),
             clips_max_tokens=False,
         )
-    return Parsed(chat, job, ChatChoices(service.tokenizer, num_top))
-
-
-def _message(index: int, message: ChatMessage) -> dict[str, object]:
-    """A message as templates know it: text content, and OpenAI's newer word for "system" undone."""
-    where = f"messages[{index}]"
-    if message.role in ("tool", "function"):
-        raise InvalidRequest(f"{where}: tool calls are not supported yet", param=f"{where}.role")
-    for name in ("tool_calls", "function_call", "audio"):
-        if (message.model_extra or {}).get(name):
-            path = f"{where}.{name}"
-            raise InvalidRequest(f"{path} is not supported yet", param=path)
-    rendered: dict[str, object] = {
-        "role": "system" if message.role == "developer" else message.role,
-        "content": _content(f"{where}.content", message.content),
-    }
-    if message.name is not None:
-        rendered["name"] = message.name
-    return rendered
-
-
-def _content(path: str, content: object) -> str:
-    match content:
-        case str():
-            return content
-        case list() if content:
-            parts = [_part(f"{path}[{i}]", part) for i, part in enumerate(content)]
-            return "\n".join(parts)  # as vLLM joins them
-    raise InvalidRequest(
-        f"{path} must be a string or a non-empty array of text parts, got {shown(content)}",
-        param=path,
+    choices = ChatChoices(
+        service.tokenizer,
+        (chat.top_logprobs or 0) if chat.logprobs else None,
+        ready.new_parser,
+        shows_reasoning=chat.include_reasoning is not False,
     )
+    return Parsed(chat, job, choices)
 
 
-def _part(path: str, part: object) -> str:
-    match part:
-        case {"type": "text", "text": str(text)}:
-            return text
-        case {"type": str(kind)} if kind != "text":
-            message = f"{path}: only text parts are supported, got type {shown(kind)}"
-            raise InvalidRequest(message, param=f"{path}.type")
-    message = f'{path} must be {{"type": "text", "text": "..."}}, got {shown(part)}'
-    raise InvalidRequest(message, param=path)
+@dataclass(frozen=True, slots=True)
+class ReadyChat:
+    """A chat request that can be admitted, and what makes parts of the text of each sample."""
+
+    prompt: PromptDict
+    params: SamplingParams
+    new_parser: Callable[[], AnswerParser]
+    is_forced: bool  # the form of the answer was made from the tools
+
+    @contextmanager
+    def own_names(self) -> Iterator[None]:
+        """What cannot be compiled are the tools' schemas then, whatever the gate calls them."""
+        try:
+            yield
+        except InvalidRequest as error:
+            if self.is_forced and (error.param or "").startswith("structured_outputs"):
+                message = str(error).replace(str(error.param), "tools")
+                raise InvalidRequest(message, param="tools") from None
+            raise
+
+
+def prepare(chat: ChatRequest, service: Service) -> ReadyChat:
+    """The request rendered and tokenised. Raises ``InvalidRequest`` that names the field."""
+    params = chat_params(chat)
+    asked = replace(conversation(chat), has_form=params.structured_outputs is not None)
+    prepared = service.interpreter.prepare(asked)
+    prompt = _encoded(prepared.text, chat, service)
+    is_forced = prepared.structured_outputs is not None
+    return ReadyChat(prompt, prepared.apply(params), prepared.new_parser, is_forced)
+
+
+def prompt_of(chat: ChatRequest, service: Service) -> PromptDict:
+    """The prompt alone, for those who will not ask for an answer."""
+    return _encoded(service.interpreter.prepare(conversation(chat)).text, chat, service)
+
+
+def _encoded(text: str, chat: ChatRequest, service: Service) -> PromptDict:
+    # The template has written the special tokens already; adding them again would double BOS.
+    ids = service.encode(text, add_special_tokens=bool(chat.add_special_tokens))
+    return {"prompt": text, "prompt_token_ids": ids}
 
 
 class ChatChoices:
     """One sample's part of a chat answer, whole or as deltas."""
 
-    def __init__(self, tokenizer: Tokenizer, num_top: int | None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        num_top: int | None,
+        new_parser: Callable[[], AnswerParser],
+        *,
+        shows_reasoning: bool = True,
+    ) -> None:
         self._tokenizer = tokenizer
         self._num_top = num_top
+        self._new_parser = new_parser
+        self._shows_reasoning = shows_reasoning
+        self._parsers: dict[int, AnswerParser] = {}  # by choice index
+        self._callers: set[int] = set()  # choices that have called something
 
     kind = "chat.completion"
     chunk_kind = "chat.completion.chunk"
@@ -122,23 +138,83 @@ class ChatChoices:
     def whole(
         self, index: int, output: RequestOutput, sample: CompletionOutput
     ) -> dict[str, object]:
-        message = {"role": "assistant", "content": sample.text, "refusal": None}
-        return {"index": index, "message": message, **self._end(sample)}
+        parts = self._parts(index, sample)
+        text = joined(parts)
+        content = text.content or (None if text.calls or text.reasoning else "")
+        message: dict[str, object] = {"role": "assistant", "content": content, "refusal": None}
+        if text.reasoning:
+            message |= _thought(text.reasoning)
+        if text.calls:
+            message["tool_calls"] = [_spelt_call(call) for call in text.calls]
+        return {"index": index, "message": message, **self._end(index, sample)}
 
-    def delta(
+    def deltas(
         self, index: int, output: RequestOutput, sample: CompletionOutput
-    ) -> dict[str, object]:
-        delta = {"content": sample.text} if sample.text else {}
-        return {"index": index, "delta": delta, **self._end(sample)}
+    ) -> list[dict[str, object]]:
+        """One part in each delta, for that is what clients are used to; the last has the end."""
+        parts = self._parts(index, sample)
+        deltas = [_delta(part) for part in parts]
+        ends_alone = sample.finished() and not (parts and isinstance(parts[-1], Content))
+        if ends_alone or (sample.logprobs and not deltas):
+            deltas.append({})
+        quiet = {"logprobs": None, "finish_reason": None, "stop_reason": None}
+        chunks: list[dict[str, object]] = [
+            {"index": index, "delta": delta, **quiet} for delta in deltas
+        ]
+        if chunks:
+            chunks[-1] |= self._end(index, sample)
+        return chunks
 
-    def _end(self, sample: CompletionOutput) -> dict[str, object]:
+    def _parts(self, index: int, sample: CompletionOutput) -> list[Part]:
+        """What is new in a sample. Its parser lives until its end."""
+        parser = self._parsers.get(index)
+        if parser is None:
+            parser = self._parsers[index] = self._new_parser()
+        parts = parser.feed(sample.text) if sample.text else []
+        if sample.finished():
+            parts += parser.finish()
+        if any(isinstance(part, ToolCall) for part in parts):
+            self._callers.add(index)
+        if self._shows_reasoning:
+            return parts
+        return [part for part in parts if not isinstance(part, Reasoning)]
+
+    def _end(self, index: int, sample: CompletionOutput) -> dict[str, object]:
+        reason = sample.finish_reason
+        if reason == FinishReason.STOP.value and index in self._callers:
+            reason = CALLED
         return {
             "logprobs": self._logprobs(sample.token_ids, sample),
-            "finish_reason": sample.finish_reason,
+            "finish_reason": reason,
             "stop_reason": sample.stop_reason,
         }
 
     def _logprobs(self, ids: Sequence[int], sample: CompletionOutput) -> dict[str, object] | None:
+        """Of every token sampled, also those of calls and of reasoning."""
         if self._num_top is None:
             return None
         return chat_logprobs(self._tokenizer, ids, sample.logprobs or (), self._num_top)
+
+
+def _delta(part: Part) -> dict[str, object]:
+    match part:
+        case Content(text):
+            return {"content": text}
+        case Reasoning(text):
+            return _thought(text)
+        case ToolCall(index, call_id, name):
+            function = {"name": name, "arguments": ""}
+            head = {"index": index, "id": call_id, "type": "function", "function": function}
+            return {"tool_calls": [head]}
+        case ToolArguments(index, text):
+            return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
+
+
+def _thought(text: str) -> dict[str, object]:
+    """Under both names that clients look for."""
+    return {"reasoning_content": text, "reasoning": text}
+
+
+def _spelt_call(call: WholeCall) -> dict[str, object]:
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.call_id, "type": "function", "function": function}

@@ -129,9 +129,14 @@ class CompletionChoices:
     def whole(
         self, index: int, output: RequestOutput, sample: CompletionOutput
     ) -> dict[str, object]:
-        return self.delta(index, output, sample)
+        return self._choice(index, output, sample)
 
-    def delta(
+    def deltas(
+        self, index: int, output: RequestOutput, sample: CompletionOutput
+    ) -> list[dict[str, object]]:
+        return [self._choice(index, output, sample)]
+
+    def _choice(
         self, index: int, output: RequestOutput, sample: CompletionOutput
     ) -> dict[str, object]:
         is_first = index not in self._started

@@ -71,6 +71,9 @@ UNSUPPORTED: dict[str, Callable[[object], bool]] = {
     "web_search_options": lambda value: False,
 }
 
+# What took the place of some of them.
+OBSOLETE = {"functions": "tools", "function_call": "tool_choice"}
+
 
 class UnknownFields:
     """Logs each field name that octavo does not know once. Thread-safe."""
@@ -98,6 +101,8 @@ def refuse_unsupported(request: GenerationRequest, unknown: UnknownFields) -> No
         is_idle = UNSUPPORTED.get(name)
         if is_idle is None:
             unknown.warn_once(name)
+        elif not is_idle(value) and name in OBSOLETE:
+            raise InvalidRequest(f"{name} is not supported; use {OBSOLETE[name]}", param=name)
         elif not is_idle(value):
             raise InvalidRequest(
                 f"{name} is not supported yet, got {shown(value)}; leave it out", param=name

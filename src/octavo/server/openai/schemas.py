@@ -84,13 +84,21 @@ class CompletionRequest(GenerationRequest):
 
 
 class ChatMessage(BaseModel):
-    """``content`` is text, or an array of ``{"type": "text", "text": ...}`` parts."""
+    """``content`` is text, or an array of ``{"type": "text", "text": ...}`` parts.
+
+    An assistant's message may have ``tool_calls``, and its reasoning under either name; a tool's
+    says by ``tool_call_id`` which call it answers.
+    """
 
     model_config = ConfigDict(strict=True, extra="allow")
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: Any = None
     name: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
 
 
 class ChatRequest(GenerationRequest):
@@ -101,3 +109,13 @@ class ChatRequest(GenerationRequest):
     logprobs: bool | None = None
     top_logprobs: Int64 | None = None
     add_generation_prompt: bool | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Annotated[
+        Any, Field(description='"none", "auto", "required", or an object that names a function')
+    ] = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
+    include_reasoning: bool | None = None
+    continue_final_message: bool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    documents: list[dict[str, Any]] | None = None

@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tags in a text that comes in pieces."""
+
+from __future__ import annotations
+
+
+def overlap(text: str, tag: str) -> int:
+    """The length of the longest end of ``text`` that begins ``tag`` and is not all of it."""
+    for length in range(min(len(tag) - 1, len(text)), 0, -1):
+        if text.endswith(tag[:length]):
+            return length
+    return 0
