@@ -50,6 +50,7 @@ class Work:
     num_valid: int  # position up to which what it computes still counts at commit
     histories: list[History]  # of every position up to its end
     table: list[int]
+    is_lost: bool = False  # it goes on after a step that failed, and computes rubbish
 
 
 @dataclass
@@ -61,6 +62,8 @@ class Step:
     copies: list[BlockCopy] = field(default_factory=list)
     work: dict[int, Work] = field(default_factory=dict)
     fresh: set[int] = field(default_factory=set)  # blocks handed out for it
+    reliant: set[int] = field(default_factory=set)  # sequences lost if it fails
+    returned: set[int] = field(default_factory=set)  # those of them that it swaps in
 
     def moved(self) -> set[int]:
         """Device blocks that it reads or writes before it computes."""
@@ -84,6 +87,21 @@ class Memory:
             [None] * block_size for _ in range(num_swap_blocks)
         ]
 
+    def crash(self, step: Step) -> None:
+        """It has failed: of what it was to move, copy and compute, nothing can be relied on."""
+        for block in [dst for _, dst in step.swap_ins] + [copy.dst for copy in step.copies]:
+            self.device[block] = [None] * self.block_size
+        for _, swap in step.swap_outs:
+            self.swap[swap] = [None] * self.block_size
+        for work in step.work.values():
+            self._write(work, is_rubbish=True)
+
+    def _write(self, work: Work, *, is_rubbish: bool) -> None:
+        for position in range(work.start, len(work.histories)):
+            block_idx, slot = divmod(position, self.block_size)
+            written = None if is_rubbish else work.histories[position]
+            self.device[work.table[block_idx]][slot] = written
+
     def run(self, step: Step) -> None:
         """Do it, in the order of the plan's fields; AssertionError if a row reads what is wrong."""
         for swap, device in step.swap_ins:
@@ -95,10 +113,10 @@ class Memory:
             self.device[copy.dst] = [None] * self.block_size
             self.device[copy.dst][: copy.num_tokens] = self.device[copy.src][: copy.num_tokens]
         for work in step.work.values():
-            for position in range(work.start, len(work.histories)):
-                block_idx, slot = divmod(position, self.block_size)
-                self.device[work.table[block_idx]][slot] = work.histories[position]
+            self._write(work, is_rubbish=work.is_lost)
         for work in step.work.values():
+            if work.is_lost:
+                continue
             found = [
                 self.device[work.table[position // self.block_size]][position % self.block_size]
                 for position in range(len(work.histories))

@@ -8,13 +8,22 @@ from pathlib import Path
 import pytest
 from hypothesis import Phase, settings
 
-# A normal run draws hypothesis's 100 examples per property; `--hypothesis-profile=nightly` draws
-# enough for over a million transitions of the block manager.
-settings.register_profile("nightly", max_examples=10_000)
+# A normal run draws hypothesis's 100 examples per property, and the state machines make 50,000
+# transitions; `--hypothesis-profile=nightly` draws enough for a million of them.
+settings.register_profile("nightly", max_examples=2_000)
 # Planted errors need to be noticed, not to be explained by the smallest example.
 settings.register_profile("mutate", max_examples=60, phases=[Phase.generate])
 
 DATA_DIR = Path(__file__).parent / "data"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How much the state machines have really done, if any ran."""
+    from transitions import num_made
+
+    if num_made:
+        each = ", ".join(f"{name} {count:,}" for name, count in num_made.items())
+        terminalreporter.write_line(f"{num_made.total():,} transitions of state machines: {each}")
 
 
 @pytest.fixture(scope="session")

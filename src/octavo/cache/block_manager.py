@@ -448,7 +448,6 @@ class BlockManager:
     def usage(self) -> BlockUsage:
         """Blocks by place. O(sequences)."""
         pool, swap = self._pool, self._swap.pool
-        tables = self._tables.values()
         return BlockUsage(
             num_blocks=pool.num_blocks,
             num_free=pool.num_free,
@@ -457,8 +456,8 @@ class BlockManager:
             num_limbo=pool.num_limbo,
             num_pinned=len(self._pins.counts),
             num_shared=pool.num_shared,
-            num_logical=sum(len(table.ids) for table in tables),
-            num_waste_slots=sum(table.num_slots - table.num_tokens for table in tables),
+            num_logical=sum(len(table.ids) for table in self._tables.values()),
+            num_waste_slots=sum(t.num_slots - t.num_tokens for t in self._tables.values()),
             num_swap_blocks=swap.num_blocks,
             num_swap_free=swap.num_free,
             num_swap_cached=swap.num_cached,
@@ -493,6 +492,7 @@ class BlockManager:
 
     def _content_gone(self, block_id: int) -> None:
         self._index.drop(block_id)
+        self._order.forget(block_id)
         self._swap.mark_dirty(block_id)
 
     def _record(self, block_ids: Iterable[int], owner: int | None, operation: str) -> None:

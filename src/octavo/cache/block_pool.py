@@ -142,8 +142,9 @@ class BlockPool:
     def _evict(self) -> None:
         block_id = self._cached.pop()
         self._retained[block_id] = 0
-        self._free.append(block_id)
         self._on_gone(block_id)  # may make more blocks free, never take one
+        # On top of those: the content that was given up is the content that gets overwritten.
+        self._free.append(block_id)
 
     def share(self, block_ids: Iterable[int]) -> None:
         """One more reference to each block, all of which must be held by someone already."""

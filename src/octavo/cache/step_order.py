@@ -28,6 +28,10 @@ class StepOrder:
         first_so_far = self._computed_from.get(block_id, first_slot)
         self._computed_from[block_id] = min(first_so_far, first_slot)
 
+    def forget(self, block_id: int) -> None:
+        """Given up before the step was submitted: the block's next owner has computed nothing."""
+        self._computed_from.pop(block_id, None)
+
     def copies_into(self, block_ids: Iterable[int]) -> bool:
         """Whether any of these blocks is filled by a copy of this step."""
         return not self._copied_into.isdisjoint(block_ids)

@@ -42,9 +42,13 @@ class BeamRun:
 
     @property
     def is_ready(self) -> bool:
-        """Has every beam offered, and is none swapped out, where it cannot fork?"""
+        """Has every beam offered, and can it fork? Not while it is swapped out, nor while a step in
+        flight computes for it: one that was preempted after its offer is about to offer again, and
+        that would be taken for its next offer."""
         return all(
-            beam.seq_id in self._offers and beam.status is not SequenceStatus.SWAPPED
+            beam.seq_id in self._offers
+            and beam.status is not SequenceStatus.SWAPPED
+            and beam.is_settled
             for beam in self._beams
         )
 

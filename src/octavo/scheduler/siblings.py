@@ -35,8 +35,9 @@ class Siblings:
     def branch_off(self, group: SequenceGroup, draft: Draft) -> None:
         """Open samples that were preempted alone, or that had no row when the prompt ended.
 
-        Each must find a block of growth for every open one besides its own, or it would only push
-        another one out. When they are not there nobody else gets them either.
+        Each must find, besides its own blocks, one of growth for every open one that goes on, or it
+        would only push another one out. When they are not there nobody else gets them either. A
+        beam that has offered does not go on before the others have, so it must not hold them up.
         """
         open_seqs = [seq for seq in group.sequences if seq.row is not None]
         for seq in group.sequences:
@@ -48,7 +49,8 @@ class Siblings:
                 return
             num_blocks = self._blocks.num_blocks_for(seq.num_tokens + 1)
             num_own = num_blocks - num_shared // self._blocks.block_size
-            if self._blocks.num_available < num_own + len(open_seqs) or not self._branch(
+            num_growth = sum(_goes_on(open_seq) for open_seq in open_seqs)
+            if self._blocks.num_available < num_own + num_growth or not self._branch(
                 seq, donor, num_shared, draft
             ):
                 draft.is_short = True
@@ -80,6 +82,11 @@ class Siblings:
         )
         self._service.add_work(seq, num_tokens, growth.new_blocks, growth.replaced, draft)
         return True
+
+
+def _goes_on(seq: Sequence) -> bool:
+    """Has it anything to compute, now or when its sample arrives?"""
+    return seq.num_planned < seq.num_expected < seq.num_tokens_max
 
 
 def _reaches(donor: Sequence, num_tokens: int, draft: Draft) -> bool:

@@ -151,6 +151,20 @@ def test_retained_blocks_become_cached_and_are_evicted_only_when_nothing_is_free
     assert not pool.is_retained(a)
 
 
+def test_what_is_evicted_is_handed_out_and_not_what_becomes_free_with_it() -> None:
+    pool = BlockPool(3, on_gone=lambda block_id: pool.forget(2) if block_id == 1 else None)
+    taken = taken_from(pool, 3)
+    for block_id in taken:
+        pool.retain(block_id)
+    pool.release([2])
+    pool.release([1])
+    pool.acquire([2])  # so that 1 is the older one
+    pool.release([2])
+    assert pool.take(1) == [1]
+    assert (pool.num_free, pool.num_cached) == (1, 0)
+    assert pool.take(1) == [2]
+
+
 def test_cached_content_is_acquired_from_the_cache_and_from_limbo() -> None:
     pool = BlockPool(2)
     (a,) = taken_from(pool, 1)

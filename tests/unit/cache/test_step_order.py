@@ -26,3 +26,10 @@ def test_blocks_filled_by_a_copy_are_known_until_the_step_is_planned() -> None:
     assert not order.copies_into([0, 1])
     order.clear()
     assert not order.copies_into([2])
+
+
+def test_what_was_to_be_computed_in_a_block_that_was_given_up_does_not_matter() -> None:
+    order = StepOrder()
+    order.compute(3, 0)
+    order.forget(3)
+    assert order.copy(3, 4, 2) == BlockCopy(3, 4, 2)

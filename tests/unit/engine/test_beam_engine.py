@@ -100,6 +100,19 @@ def test_and_when_it_is_preempted_and_swapped_all_the_time(seed: int) -> None:
     assert engine.stats().num_used_blocks == 0
 
 
+@pytest.mark.parametrize(("num_blocks", "width", "num_prompt"), [(3, 2, 8), (5, 3, 12), (6, 4, 1)])
+def test_a_search_that_fills_the_pool_finds_room_for_a_beam_that_was_dropped(
+    num_blocks: int, width: int, num_prompt: int
+) -> None:
+    """The beams that have offered wait for it, so no block may be kept back for their growth."""
+    executor = BeamExecutor(num_blocks=num_blocks)
+    engine = make_engine(executor, chaos=Chaos(ChaosRates(preempt=0.3), random.Random(1)))
+    params = BeamSearchParams(beam_width=width, max_tokens=40, ignore_eos=True)
+    engine.add_request("r", [1] * num_prompt, params)
+    last = {output.request_id: output for output in run_all(engine)}
+    assert last["r"].outputs[0].finish_reason == "length"
+
+
 def test_branches_share_memory() -> None:
     executor = BeamExecutor(num_blocks=64)
     engine = make_engine(executor)
