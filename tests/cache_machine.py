@@ -24,26 +24,21 @@ picks = st.integers(0, 1 << 16)
 counts = st.integers(1, 2 * BLOCK_SIZE + 1)
 
 
-def weak_digest(parent: bytes, tokens: bytes) -> bytes:
-    """Two bits: nearly everything collides."""
-    return chain_digest(parent, tokens)[:1].translate(bytes(i % 4 for i in range(256)))
-
-
 class BlockManagerMachine(CountedMachine):
     """Every rule is one call; every plan is run by ``Memory``, as late as a worker may run it."""
 
+    blocks = BlockManager
     digest: Digest = staticmethod(chain_digest)
     eviction = "lru"
 
     def __init__(self) -> None:
         super().__init__()
-        self.manager = BlockManager(
+        self.manager = self.blocks(
             NUM_BLOCKS,
             BLOCK_SIZE,
             num_swap_blocks=NUM_SWAP_BLOCKS,
             eviction=self.eviction,
             watermark=0.1,
-            digest=type(self).digest,
         )
         self.memory = Memory(NUM_BLOCKS, NUM_SWAP_BLOCKS, BLOCK_SIZE)
         self.histories = Histories()
@@ -52,6 +47,7 @@ class BlockManagerMachine(CountedMachine):
         self.findable: dict[tuple[CacheKey, tuple[int, ...]], int] = {}  # whole prefix -> block
         self.is_fenced: dict[int, int] = {}  # unreferenced block -> step that must complete
         self.held: set[int] = set()
+        self.nulls: set[int] = set()  # blocks that stand for others and count nowhere
         self.pins: dict[tuple[CacheKey, tuple[int, ...]], list[int]] = {}
         self.frozen: set[int] = set()  # sequences that a reset has silenced
         self.newborn: set[int] = set()  # depend on what the step being planned will compute
@@ -62,6 +58,10 @@ class BlockManagerMachine(CountedMachine):
         self.num_completed = 0
 
     # What the oracle expects
+
+    def num_hidden(self, num_tokens: int) -> int:
+        """Leading blocks that nothing from this position on sees."""
+        return 0
 
     def pick(self, pool: list[int], number: int) -> int:
         return pool[number % len(pool)]
@@ -143,7 +143,8 @@ class BlockManagerMachine(CountedMachine):
             seq_id, key, tokens, num_tokens=num_tokens, ignore_watermark=ignore_watermark
         )
         assert (answer is not None) == (probe.status is AllocStatus.OK)
-        cached_shared = [block for block in shared if block not in self.held]
+        hidden = self.num_hidden(len(shared) * BLOCK_SIZE)
+        cached_shared = [block for block in shared[hidden:] if block not in self.held]
         cached_shared = [b for b in cached_shared if self.is_fenced.get(b, 0) <= self.num_completed]
         available = before.num_free + before.num_cached - len(cached_shared)
         num_kept_back = 0 if ignore_watermark else self.manager.num_watermark_blocks
@@ -155,7 +156,7 @@ class BlockManagerMachine(CountedMachine):
             return
         self.next_seq_id += 1
         if self.digest is chain_digest:
-            assert list(answer.blocks[: len(shared)]) == shared
+            assert list(answer.blocks[hidden : len(shared)]) == shared[hidden:]
             full = len(shared) * BLOCK_SIZE
             assert answer.num_cached_tokens in (full, full + num_partial)
             if num_new + 1 + num_kept_back <= available:
@@ -193,7 +194,7 @@ class BlockManagerMachine(CountedMachine):
         start, end = seq.num_planned, seq.num_planned + count
         before = self.manager.usage()
         needed = self.manager.num_blocks_to_grow(seq_id, end, write_from=start)
-        arriving = self.manager.arriving_covers(seq_id, end, write_from=start)
+        arriving = self.manager.num_blocks_missing(seq_id, end, write_from=start) < 1
         growth = self.manager.grow(seq_id, end, write_from=start)
         assert (growth is not None) == (needed <= before.num_free + before.num_cached)
         if growth is None:
@@ -207,7 +208,8 @@ class BlockManagerMachine(CountedMachine):
         table += growth.new_blocks
         self.plan.copies += growth.copies
         histories = self.histories.of(seq.key, seq.tokens[:end])
-        self.plan.work[seq_id] = Work(seq_id, start, end, histories, list(table))
+        hidden = self.num_hidden(start)
+        self.plan.work[seq_id] = Work(seq_id, start, end, histories, list(table), hidden)
         self.plan.reliant.add(seq_id)
         seq.num_planned = end
         self.check_nobody_else_sees(seq_id, start, end)
@@ -275,6 +277,8 @@ class BlockManagerMachine(CountedMachine):
         seq_id = self.pick(self.idle(), number)
         seq = self.seqs[seq_id]
         kept = max(0, seq.num_planned - count)
+        if not self.manager.reaches_back(seq_id, kept):
+            return self.did_nothing()
         self.manager.truncate(seq_id, kept)
         del self.tables[seq_id][-(-kept // BLOCK_SIZE) :]
         del seq.tokens[kept:]
@@ -452,7 +456,7 @@ class BlockManagerMachine(CountedMachine):
         self.manager.check(set(self.seqs))
         usage = self.manager.usage()
         free = usage.num_free + usage.num_cached + usage.num_referenced + usage.num_limbo
-        assert free == NUM_BLOCKS
+        assert free == self.manager.num_blocks
         swap = usage.num_swap_free + usage.num_swap_cached + usage.num_swap_referenced
         assert swap + usage.num_swap_limbo == NUM_SWAP_BLOCKS
         for seq_id, table in self.tables.items():
@@ -468,6 +472,7 @@ class BlockManagerMachine(CountedMachine):
         for record in self.manager.dump():
             if any(self.seqs[owner].is_swapped for owner in record.owners):
                 held.add(record.block_id)
+        held -= self.nulls
         for block in self.held - held:
             fence = self.num_submitted if self.in_flight else 0
             self.is_fenced[block] = max(
@@ -485,16 +490,3 @@ class BlockManagerMachine(CountedMachine):
         if self.digest is chain_digest:
             cached = set(self.findable.values()) - held - limbo
             assert usage.num_cached == len(cached)
-
-
-class CollidingMachine(BlockManagerMachine):
-    """With a digest of two bits nobody may be served somebody else's keys and values."""
-
-    digest = staticmethod(weak_digest)
-
-    def expect_published(self, seq_id: int) -> None:
-        """Whether it is depends on who came first; what is found must be right all the same."""
-
-
-class FrequencyMachine(BlockManagerMachine):
-    eviction = "s3fifo"

@@ -50,6 +50,7 @@ class Work:
     num_valid: int  # position up to which what it computes still counts at commit
     histories: list[History]  # of every position up to its end
     table: list[int]
+    num_hidden: int = 0  # leading blocks that it does not look at
     is_lost: bool = False  # it goes on after a step that failed, and computes rubbish
 
 
@@ -74,7 +75,9 @@ class Step:
         return {swap for swap, _ in self.swap_ins} | {swap for _, swap in self.swap_outs}
 
     def touched(self) -> set[int]:
-        return self.moved() | {block for work in self.work.values() for block in work.table}
+        return self.moved() | {
+            block for work in self.work.values() for block in work.table[work.num_hidden :]
+        }
 
 
 class Memory:
@@ -82,6 +85,7 @@ class Memory:
 
     def __init__(self, num_blocks: int, num_swap_blocks: int, block_size: int) -> None:
         self.block_size = block_size
+        self.window: int | None = None  # positions that a token sees, its own included
         self.device: list[list[History | None]] = [[None] * block_size for _ in range(num_blocks)]
         self.swap: list[list[History | None]] = [
             [None] * block_size for _ in range(num_swap_blocks)
@@ -117,11 +121,12 @@ class Memory:
         for work in step.work.values():
             if work.is_lost:
                 continue
+            first = 0 if self.window is None else max(0, work.start - self.window + 1)
             found = [
                 self.device[work.table[position // self.block_size]][position % self.block_size]
-                for position in range(len(work.histories))
+                for position in range(first, len(work.histories))
             ]
-            assert found == work.histories, (
+            assert found == work.histories[first:], (
                 f"sequence {work.seq_id} reads {found} through {work.table},"
-                f" it would have computed {work.histories}"
+                f" it would have computed {work.histories[first:]}"
             )

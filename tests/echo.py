@@ -58,6 +58,9 @@ class EchoExecutor:
     that it opens or works on answer errors until they are closed. ``row_errors`` maps
     (step_id, row) to a message for that row alone. ``gate`` runs in ``collect``, for tests of
     threads. ``exact_growth``: a row is given no block that it does not write to at once.
+
+    With a ``window`` a row reads its last ``window`` positions only, itself included; blocks before
+    them may be anybody's. Then the rule must not look at older tokens (``windowed_rule``).
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class EchoExecutor:
         self.num_swap_blocks = num_swap_blocks
         self.depth = depth
         self.exact_growth = exact_growth
+        self.window: int | None = None
         self.plans: list[StepPlan] = []
         self.fail_steps: set[int] = set()
         self.row_errors: dict[tuple[int, int], str] = {}
@@ -105,6 +109,7 @@ class EchoExecutor:
         want(not is_empty or bool(plan.closed), "a plan without work")
         self.plans.append(plan)
         self._last_id = plan.step_id
+        self._forget_hidden()
         self._close(plan)
         self._check_given(plan)
         self._open(plan)
@@ -136,9 +141,22 @@ class EchoExecutor:
         for row_id in plan.closed:
             want(row_id in self._rows, f"row {row_id} is closed but not open")
             row = self._rows.pop(row_id)
-            self._device.use(row.blocks, row.last_step_id)
-            for block_id in row.blocks:
+            self._device.use(row.blocks[row.num_hidden :], row.last_step_id)
+            for block_id in row.blocks[row.num_hidden :]:
                 self._owners[block_id].pop(row_id, None)
+
+    def _num_hidden(self, num_computed: int) -> int:
+        """Leading blocks that no position from there on sees."""
+        window = self.window or num_computed + 1
+        return max(0, num_computed - window + 1) // self.block_size
+
+    def _forget_hidden(self) -> None:
+        for row_id, row in self._rows.items():
+            num_hidden = self._num_hidden(row.num_computed)
+            for block_id in row.blocks[row.num_hidden : num_hidden]:
+                self._device.use([block_id], row.last_step_id)
+                del self._owners[block_id][row_id]
+            row.num_hidden = max(row.num_hidden, num_hidden)
 
     def _open(self, plan: StepPlan) -> None:
         for opened in plan.opened:
@@ -147,8 +165,9 @@ class EchoExecutor:
             self._check_opened(opened)
             row = Row(opened.sampling, list(opened.blocks), opened.num_computed)
             row.is_unread = opened.num_computed > 0
+            row.num_hidden = self._num_hidden(opened.num_computed)
             self._rows[opened.row] = row
-            self._own(opened.row, row, 0)
+            self._own(opened.row, row, row.num_hidden)
 
     def _check_opened(self, opened: RowOpen) -> None:
         num_slots = len(opened.blocks) * self.block_size
@@ -156,7 +175,8 @@ class EchoExecutor:
             0 <= opened.num_computed <= num_slots,
             f"row {opened.row} is opened with {opened.num_computed} tokens in {num_slots} slots",
         )
-        want(len(set(opened.blocks)) == len(opened.blocks), f"row {opened.row} has a block twice")
+        seen = opened.blocks[self._num_hidden(opened.num_computed) :]
+        want(len(set(seen)) == len(seen), f"row {opened.row} has a block twice")
         for block_id in opened.blocks:
             want(0 <= block_id < self.num_blocks, f"no block {block_id}")
         num_filled = -(-opened.num_computed // self.block_size)
@@ -291,8 +311,10 @@ class EchoExecutor:
         want(bool(self._owners[copy.dst]), f"block {copy.dst} is copied to and no row's")
 
     def _read(self, row: Row) -> list[Slot | None]:
-        slots: list[Slot | None] = []
-        for block_id in row.blocks[: -(-row.num_computed // self.block_size)]:
+        """Every slot that the row has filled; those of hidden blocks as it remembers them."""
+        slots: list[Slot | None] = list(row.slots[: row.num_hidden * self.block_size])
+        slots += [None] * (row.num_hidden * self.block_size - len(slots))
+        for block_id in row.blocks[row.num_hidden : -(-row.num_computed // self.block_size)]:
             slots += self._device.blocks[block_id]
         del slots[row.num_computed :]
         return slots
@@ -300,13 +322,16 @@ class EchoExecutor:
     def _read_history(self, row_id: int, row: Row) -> None:
         """The history of a row that was opened over tokens: each slot must continue the one before
         it."""
-        past = 0
         slots = self._read(row)
+        num_hidden = row.num_hidden * self.block_size
+        past: int | None = None if num_hidden else 0  # None: known to those who have seen it
+        row.slots = [POISON] * num_hidden
+        row.tokens = [0] * num_hidden
         is_rubbish = POISON in slots  # left by a step that failed: this row's answers are, too
-        for position, slot in enumerate(slots):
+        for position, slot in enumerate(slots[num_hidden:], num_hidden):
             want(slot is not None, f"row {row_id}: position {position} was never written")
             assert slot is not None
-            follows = is_rubbish or slot[0] == hash((past, slot[1]))
+            follows = is_rubbish or past is None or slot[0] == hash((past, slot[1]))
             want(follows, f"row {row_id}: position {position} does not follow what is before it")
             past = slot[0]
             row.slots.append(slot)
@@ -424,7 +449,8 @@ class EchoExecutor:
             row.slots, row.tokens = list(parent.slots), list(parent.tokens)
             row.is_unread = False
         self._verify(work.row, row)
-        same = row.slots == parent.slots
+        first = max(row.num_hidden, parent.num_hidden) * self.block_size
+        same = row.slots[first:] == parent.slots[first:]
         want(same, f"row {work.row} forks from row {work.logits_of} and has another past")
 
     def _fail(self, plan: StepPlan) -> None:

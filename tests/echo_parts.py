@@ -33,6 +33,15 @@ def checksum_rule(tokens: Sequence[int], sampling: RowSampling) -> int:
     return total % 256
 
 
+def windowed_rule(window: int) -> Rule:
+    """``checksum_rule`` for a model that sees only so many tokens."""
+
+    def rule(tokens: Sequence[int], sampling: RowSampling) -> int:
+        return (checksum_rule(tokens[-window:], sampling) + 13 * len(tokens)) % 256
+
+    return rule
+
+
 def expected_tokens(
     prompt: Sequence[int],
     num_tokens: int,
@@ -80,6 +89,7 @@ class Row:
     last_sample: int | None = None
     last_step_id: int = 0
     has_failed: bool = False
+    num_hidden: int = 0  # leading blocks that it does not look at any more
     is_unread: bool = False  # opened over tokens that are not read back yet
 
     def extend(self, token_ids: Iterable[int]) -> list[Slot]:

@@ -30,6 +30,7 @@ def make_engine(
     cache: CacheConfig = CacheConfig(),  # noqa: B008 (frozen)
     runtime: RuntimeConfig = RuntimeConfig(),  # noqa: B008 (frozen)
     chaos: Chaos | None = None,
+    window: int | None = None,
     **scheduler: object,
 ) -> Engine:
     return Engine(
@@ -43,6 +44,7 @@ def make_engine(
         clock=clock or ManualClock(),
         seeds=seeds or count().__next__,
         chaos=chaos,
+        window=window,
     )
 
 

@@ -37,8 +37,7 @@ NUM_GROUPS_MAX = 6  # at a time: more would only wait longer
 
 # As docs/scheduling.md has them.
 EDGES = {
-    ("waiting", "running"),
-    ("waiting", "finished"),
+    *(("waiting", to) for to in ("running", "finished")),
     ("running", "swapped"),
     ("running", "preempted"),
     ("running", "finished"),
@@ -66,6 +65,11 @@ settings_drawn = st.fixed_dictionaries(
         "preemption_mode": st.sampled_from(["swap", "swap", "recompute", "auto", "legacy"]),
         "max_preemptions": st.sampled_from([0, 1, 3]),
         "priority_preemption": st.booleans(),
+        "partial_preemption": st.booleans(),
+        "batch_reserve": st.sampled_from([0, 0.2, 0.5]),
+        "high_watermark": st.sampled_from([0, 0.02, 0.3]),
+        "max_num_active_seqs": st.sampled_from([None, None, 2]),
+        "prefill_share": st.sampled_from([1, 0.3]),
     }
 )
 
@@ -436,12 +440,15 @@ class SchedulerMachine(CountedMachine):
         for life in [*self.ended, *(self.lives[seq.seq_id] for seq in self.unfinished())]:
             seq, table = life.seq, self.blocks.table(life.seq.seq_id)
             assert life.status == seq.status.value
-            assert (seq.row is not None) == (table is not None) == (life.status == "running")
+            assert (seq.row is not None) == (life.status == "running")
+            assert (table is not None) == (life.status == "running" or seq.num_kept > 0)
+            assert seq.num_kept == 0 or life.status == "preempted"
             assert self.blocks.is_swapped(seq.seq_id) == (life.status == "swapped")
             assert seq.is_steered or seq.output_token_ids == life.answer[: seq.num_outputs]
-            if table is not None:
+            if seq.row is not None:
                 rows.append(seq.row)
-                assert len(table.ids) == -(-seq.num_planned // BLOCK_SIZE)
+            if table is not None:
+                assert len(table.ids) == -(-max(seq.num_planned, seq.num_kept) // BLOCK_SIZE)
         assert len(rows) == len(set(rows)) <= self.num_rows_max
         self.ended.clear()
 

@@ -156,6 +156,7 @@ def _start(
     _create_kv_cache(decoder, spec, config)
     num_swap_blocks = choose_num_swap_blocks(config.cache, spec)
     if num_swap_blocks:
+        _check_swap(num_swap_blocks, config.cache, spec)
         _create_swap(decoder, num_swap_blocks, config.cache.swap_path)
     model_len = _model_len(limits.max_model_len, spec.context_length)
     seed = config.runtime.seed
@@ -169,6 +170,7 @@ def _start(
         replace(config, scheduler=replace(limits, max_model_len=model_len)),
         clock=time.monotonic,
         seeds=lambda: source.getrandbits(SEED_MAX.bit_length()),
+        window=spec.window,
         # A source of its own: faults must not move the seeds of the requests.
         chaos=None if rates is None else Chaos(rates, random.Random(f"chaos {seed}")),
     )
@@ -206,6 +208,17 @@ def _create_kv_cache(decoder: Decoder, spec: DecoderSpec, config: EngineConfig) 
         )
     except (ValueError, MemoryError) as error:
         raise InvalidConfig(f"the system refuses this KV cache or step size: {error}") from error
+
+
+def _check_swap(num_blocks: int, cache: CacheConfig, spec: DecoderSpec) -> None:
+    """Raises ``InvalidConfig`` for a swap pool in memory that this machine does not have."""
+    num_bytes = num_blocks * cache.block_size * spec.kv_bytes_per_token()
+    total = memory_budget().total
+    if cache.swap_path is None and num_bytes > total:
+        raise InvalidConfig(
+            f"swap_space in memory must fit into its {total} bytes, got {num_bytes}; with swap_path"
+            " it may be a file"
+        )
 
 
 def _create_swap(decoder: Decoder, num_blocks: int, path: str | None) -> None:

@@ -78,6 +78,37 @@ def test_preemption_modes(path: Path, plain: Evidence, mode: str, depth: int):
             assert stats.swap_in_blocks_total > 0
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_partial_preemption(path: Path, plain: Evidence, depth: int):
+    """Against ``plain``, as all are: what is kept of a victim is as good as what is computed."""
+    with open_engine(
+        path,
+        preemption_mode="recompute",
+        enable_prefix_caching=False,
+        pipeline_depth=depth,
+        **SMALL,
+    ) as assembled:
+        assert answers(assembled) == plain
+        stats = assembled.engine.stats()
+        assert stats.partial_preemptions_total > 0
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"high_watermark": 0.3},
+        {"partial_preemption": False},
+        {"max_num_active_seqs": 3},
+        {"prefill_share": 0.1, "step_tokens": 64},
+        {"batch_reserve": 0.3},
+    ],
+    ids=str,
+)
+def test_limits_of_who_runs_and_how_much(path: Path, plain: Evidence, limits: dict[str, object]):
+    with open_engine(path, num_swap_blocks=16, **SMALL, **limits) as assembled:
+        assert answers(assembled) == plain
+
+
 def test_swap_to_a_file(path: Path, plain: Evidence, tmp_path: Path):
     with open_engine(
         path, preemption_mode="swap", num_swap_blocks=64, swap_path=str(tmp_path), **SMALL

@@ -88,6 +88,18 @@ def test_the_models_own_context_is_the_default_and_the_most():
         assemble(scheduler=SchedulerConfig(max_model_len=CONTEXT + 1))
 
 
+def test_a_model_of_windows_sets_the_null_block_aside():
+    for make, num_blocks in ((tiny_llama, 8), (tiny_gemma3, 7)):
+        assembled = assemble(data=make().build())
+        assert assembled.engine.blocks.usage().num_blocks == num_blocks
+        assembled.close()
+
+
+def test_a_swap_pool_in_memory_must_fit_into_it():
+    with pytest.raises(InvalidConfig, match=r"swap_space in memory must fit .* swap_path it may"):
+        assemble(CacheConfig(num_blocks=8, swap_space=2.0**19))
+
+
 def test_a_kernel_table_that_does_not_exist_is_a_bad_setting():
     with pytest.raises(InvalidConfig, match="'axv2' does not exist; this CPU can run: "):
         assemble(runtime=RuntimeConfig(threads=1, isa="axv2"))

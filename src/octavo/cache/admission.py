@@ -11,6 +11,7 @@ from octavo.cache.cache_key import CacheKey
 from octavo.cache.pins import Pins
 from octavo.cache.prefix_index import Match, Node, PrefixIndex
 from octavo.cache.results import AllocStatus
+from octavo.cache.window import Window
 
 
 class Fit(NamedTuple):
@@ -20,6 +21,7 @@ class Fit(NamedTuple):
     partial: Node | None
     num_partial_tokens: int
     num_cached_tokens: int
+    num_hidden: int  # leading blocks of those found that nobody needs: it sees not so far back
     num_new_blocks: int
     status: AllocStatus
 
@@ -27,10 +29,11 @@ class Fit(NamedTuple):
 class AdmissionDesk:
     """Compares what a prompt needs with what there is. Changes nothing."""
 
-    def __init__(self, pool: BlockPool, index: PrefixIndex, pins: Pins) -> None:
+    def __init__(self, pool: BlockPool, index: PrefixIndex, pins: Pins, window: Window) -> None:
         self._pool = pool
         self._index = index
         self._pins = pins
+        self._window = window
 
     def fit(
         self,
@@ -48,10 +51,11 @@ class AdmissionDesk:
         size = self._index.block_size
         num_blocks = -(-num_tokens // size)
         num_shared = len(match.nodes)
+        num_hidden = self._window.num_hidden(num_shared * size)
         num_new = max(0, num_blocks - num_shared)
         # What is shared may be among the cached blocks, which then cannot also be handed out.
         available = self._pool.num_available - sum(
-            self._pool.is_cached(node.block_id) for node in match.nodes
+            self._pool.is_cached(node.block_id) for node in match.nodes[num_hidden:]
         )
         if not self._can_copy(match, num_new, available - num_kept_back):
             match = Match(match.nodes, None, 0)
@@ -59,9 +63,10 @@ class AdmissionDesk:
             num_new = max(1, num_new)  # a block to copy into
         status = AllocStatus.OK
         if num_new > 0 and num_new + num_kept_back > available:
-            status = self._later_or_never(match, max(num_blocks, num_shared))
+            num_held = max(num_blocks, num_shared) - num_hidden
+            status = self._later_or_never(match.nodes[num_hidden:], num_held)
         num_cached = num_shared * size + match.num_partial_tokens
-        return Fit(*match, num_cached, num_new, status)
+        return Fit(*match, num_cached, num_hidden, num_new, status)
 
     def _can_copy(self, match: Match, num_new: int, available: int) -> bool:
         """The source of a copy is kept until the copy is done. In a pool that is nearly full that
@@ -71,8 +76,9 @@ class AdmissionDesk:
             return False
         return max(1, num_new) + self._pool.is_cached(match.partial.block_id) <= available
 
-    def _later_or_never(self, match: Match, num_blocks: int) -> AllocStatus:
-        matched = {node.block_id for node in match.nodes}
-        if num_blocks > self._pool.num_blocks - self._pins.num_apart_from(matched):
+    def _later_or_never(self, nodes: tuple[Node, ...], num_blocks: int) -> AllocStatus:
+        matched = {node.block_id for node in nodes}
+        num_usable = self._pool.num_blocks - (self._window.size is not None)  # the null block
+        if num_blocks > num_usable - self._pins.num_apart_from(matched):
             return AllocStatus.NEVER
         return AllocStatus.LATER

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from octavo.cache.block_history import BlockHistory, Transition
 from octavo.cache.block_pool import BlockPool, Place
 from octavo.cache.block_table import BlockTable, SwappedTable
 from octavo.cache.prefix_index import PrefixIndex
+from octavo.cache.results import BlockUsage
 from octavo.cache.swap_pool import SwapPool
 from octavo.cache.swapping import Swapper
 from octavo.types.errors import CorruptState
@@ -27,6 +28,7 @@ class Accounts:
     swapper: Swapper
     tables: Mapping[int, BlockTable]
     pinned: Mapping[int, int]  # block -> pins that hold it
+    set_aside: Sequence[int] = ()  # the null block, where there is one
 
     def device_lists(self) -> Iterator[list[int]]:
         """Every list of references to device blocks."""
@@ -34,11 +36,35 @@ class Accounts:
             yield table.ids
         yield from self.swapper.resident_lists()
         yield [block_id for block_id, count in self.pinned.items() for _ in range(count)]
+        yield list(self.set_aside)
 
     def swap_lists(self) -> Iterator[list[int]]:
         """Every list of references to swap blocks."""
         for table in self.swapper.tables.values():
             yield table.swap_ids()
+
+    def usage(self) -> BlockUsage:
+        """Blocks by place, those set aside left out. O(sequences)."""
+        pool, swap = self.pool, self.swap.pool
+        tables = self.tables.values()
+        num_set_aside = len(self.set_aside)
+        return BlockUsage(
+            num_blocks=pool.num_blocks - num_set_aside,
+            num_free=pool.num_free,
+            num_cached=pool.num_cached,
+            num_referenced=pool.num_referenced - num_set_aside,
+            num_limbo=pool.num_limbo,
+            num_pinned=len(self.pinned),
+            num_shared=pool.num_shared - sum(pool.ref_count(b) > 1 for b in self.set_aside),
+            num_logical=sum(len(table.ids) - table.num_hidden for table in tables),
+            num_waste_slots=sum(table.num_slots - table.num_tokens for table in tables),
+            num_swap_blocks=swap.num_blocks,
+            num_swap_free=swap.num_free,
+            num_swap_cached=swap.num_cached,
+            num_swap_referenced=swap.num_referenced,
+            num_swap_limbo=swap.num_limbo,
+            num_evicted_total=pool.num_evicted,
+        )
 
     def holders(self) -> set[int]:
         """Sequences with a table in either tier."""
@@ -51,7 +77,8 @@ class Accounts:
         lists |= {seq_id: t.device_ids() for seq_id, t in self.swapper.tables.items()}
         for seq_id, block_ids in lists.items():
             for block_id in block_ids:
-                owners.setdefault(block_id, []).append(seq_id)
+                if block_id not in self.set_aside:
+                    owners.setdefault(block_id, []).append(seq_id)
         return owners
 
 
@@ -67,6 +94,7 @@ class BlockRecord:
     digest: str | None  # hex; None when it is not findable
     swap_copy: int | None  # the swap block that holds the same content
     last_use_step: int
+    is_null: bool  # stands in tables for the blocks that nobody will look at any more
     history: tuple[Transition, ...] = ()
 
 
@@ -150,9 +178,14 @@ class BlockAudit:
     def report(self, num_holders: int) -> BlockReport:
         pool = self._accounts.pool
         refs = Counter(pool.ref_count(block_id) for block_id in range(pool.num_blocks))
-        held = Counter({seq_id: len(t.ids) for seq_id, t in self._accounts.tables.items()})
+        held = Counter(
+            {seq_id: len(t.ids) - t.num_hidden for seq_id, t in self._accounts.tables.items()}
+        )
         held.update(
-            {seq_id: len(t.device_ids()) for seq_id, t in self._accounts.swapper.tables.items()}
+            {
+                seq_id: len(t.device_ids()) - t.num_hidden
+                for seq_id, t in self._accounts.swapper.tables.items()
+            }
         )
         return BlockReport(
             ref_histogram=dict(sorted(refs.items())),
@@ -196,6 +229,7 @@ class BlockAudit:
             digest=node.digest.hex() if node is not None else None,
             swap_copy=a.swap.copy_of(block_id),
             last_use_step=a.pool.fence(block_id),
+            is_null=block_id in a.set_aside,
             history=self._past(block_id),
         )
 

@@ -12,7 +12,7 @@ class Transition(NamedTuple):
     """One operation on one block."""
 
     owner: int | None  # sequence; None when the cache itself acted (pins, resets, repairs)
-    operation: str  # admit, hit, grow, copy, fork, publish, truncate, free, swap_out, ...
+    operation: str  # admit, hit, grow, copy, fork, publish, slide, truncate, free, ...
     step_id: int  # the last step submitted at that time
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from octavo.cache.admission import AdmissionDesk
@@ -12,7 +11,9 @@ from octavo.cache.block_history import BlockHistory
 from octavo.cache.block_pool import BlockPool
 from octavo.cache.block_table import BlockTable
 from octavo.cache.cache_key import CacheKey
+from octavo.cache.copy_on_write import CopyOnWrite
 from octavo.cache.eviction import make_policy
+from octavo.cache.holdings import Holdings
 from octavo.cache.pins import Pins
 from octavo.cache.prefix_index import Digest, PrefixIndex, chain_digest
 from octavo.cache.results import (
@@ -27,8 +28,8 @@ from octavo.cache.results import (
 from octavo.cache.step_order import StepOrder
 from octavo.cache.swap_pool import SwapPool
 from octavo.cache.swapping import Swapper
+from octavo.cache.window import Window
 from octavo.types.errors import CorruptState
-from octavo.types.step import BlockCopy
 
 __all__ = [
     "Admission",
@@ -42,8 +43,6 @@ __all__ = [
     "SwapIn",
 ]
 
-NOTHING = Growth((), (), ())
-
 
 class BlockManager:
     """A block table per sequence: made with what is cached already, grown, forked, swapped, freed.
@@ -54,8 +53,11 @@ class BlockManager:
     The order within a step: answers given between two ``step_submitted`` calls are all for the step
     submitted by the second. Its swap-ins, swap-outs and copies, in that order, happen before
     anything is computed, and steps run one after the other. When a step has run: first
-    ``step_completed``, then ``publish`` for its sequences, then ``free`` for those that ended.
+    ``step_completed``, then ``publish`` for its sequences, then ``slide`` for them, then ``free``
+    for those that ended.
     """
+
+    digest: Digest = staticmethod(chain_digest)
 
     def __init__(
         self,
@@ -66,14 +68,19 @@ class BlockManager:
         prefix_caching: bool = True,
         eviction: str = "lru",
         watermark: float = 0.01,
+        window: int | None = None,
         history: BlockHistory | None = None,
-        digest: Digest = chain_digest,
     ) -> None:
         """``watermark`` is the share of blocks that admission and swap-in leave for the growth of
         what runs already, in [0, 1). ``history`` records what happens to each block.
+
+        ``window``: tokens that a token sees, itself included, when no layer sees more: blocks
+        behind it are given up while their sequence lives. One block is then set aside as the
+        *null block*, which stands for them in tables and which nobody reads. None sees all.
         """
-        if num_blocks < 1:
-            raise ValueError(f"num_blocks must be >= 1, got {num_blocks}")
+        least = 1 if window is None else 2  # the null block
+        if num_blocks < least:
+            raise ValueError(f"num_blocks must be >= {least}, got {num_blocks}")
         if block_size < 1:
             raise ValueError(f"block_size must be >= 1, got {block_size}")
         if not 0 <= watermark < 1:
@@ -81,35 +88,35 @@ class BlockManager:
         self.block_size = block_size
         self.prefix_caching = prefix_caching
         self.num_watermark_blocks = int(watermark * num_blocks)
+        self.window = Window(window, block_size)
         self.history = history
         self._pool = BlockPool(num_blocks, policy=make_policy(eviction), on_gone=self._content_gone)
-        self._index = PrefixIndex(block_size, on_drop=self._pool.forget, digest=digest)
+        self._null = self._pool.take(0 if window is None else 1) or []
+        self.num_blocks = num_blocks - len(self._null)
+        self._index = PrefixIndex(block_size, on_drop=self._pool.forget, digest=self.digest)
         self._swap = SwapPool(num_swap_blocks)
-        self._swapper = Swapper(self._pool, self._swap, block_size)
+        self._swapper = Swapper(self._pool, self._swap, block_size, num_set_aside=len(self._null))
         self._tables: dict[int, BlockTable] = {}
         self._pins = Pins(self._pool)
-        self._desk = AdmissionDesk(self._pool, self._index, self._pins)
+        self._desk = AdmissionDesk(self._pool, self._index, self._pins, self.window)
+        self._holdings = Holdings(self._pool, block_size)
         self._order = StepOrder()
-        self._audit = BlockAudit(
-            Accounts(
-                pool=self._pool,
-                index=self._index,
-                swap=self._swap,
-                swapper=self._swapper,
-                tables=self._tables,
-                pinned=self._pins.counts,
-            ),
-            history,
+        self._writer = CopyOnWrite(self._pool, self._swap, self._order, block_size)
+        self._accounts = Accounts(
+            pool=self._pool,
+            index=self._index,
+            swap=self._swap,
+            swapper=self._swapper,
+            tables=self._tables,
+            pinned=self._pins.counts,
+            set_aside=tuple(self._null),
         )
-
-    @property
-    def num_blocks(self) -> int:
-        return self._pool.num_blocks
+        self._audit = BlockAudit(self._accounts, history)
 
     @property
     def num_slots(self) -> int:
         """Tokens that an empty pool holds."""
-        return self._pool.num_blocks * self.block_size
+        return self.num_blocks * self.block_size
 
     @property
     def num_available(self) -> int:
@@ -117,6 +124,7 @@ class BlockManager:
         return self._pool.num_available
 
     def num_blocks_for(self, num_tokens: int) -> int:
+        """Entries of a table for so many tokens, hidden ones included."""
         return -(-num_tokens // self.block_size)
 
     def table(self, seq_id: int) -> BlockTable | None:
@@ -164,17 +172,22 @@ class BlockManager:
         fit = self._desk.fit(key, token_ids, num_tokens, num_kept_back=num_kept_back)
         if fit.status is not AllocStatus.OK:
             return None
-        shared = [node.block_id for node in fit.nodes]
+        shared = [node.block_id for node in fit.nodes[fit.num_hidden :]]
+        hidden = self._null * fit.num_hidden
         source = [fit.partial.block_id] if fit.partial is not None else []
         self._pool.acquire(shared)
         self._pool.acquire(source)  # or taking a fresh block might evict it
         fresh = self._pool.take(fit.num_new_blocks)
         if fresh is None:
             raise CorruptState(f"{fit.num_new_blocks} blocks promised, {self.num_available} there")
-        copies = tuple(self._copy(src, fresh[0], fit.num_partial_tokens) for src in source)
+        for src in source:
+            self._pool.use((src, fresh[0]))
+        copies = tuple(self._order.copy(s, fresh[0], fit.num_partial_tokens) for s in source)
         self._pool.release(source)
+        self._pool.share(hidden)
         table = BlockTable(self.block_size)
-        table.ids = shared + fresh
+        table.ids = hidden + shared + fresh
+        table.num_hidden = fit.num_hidden
         table.chain = list(fit.nodes)
         table.num_tokens = max(num_tokens, fit.num_cached_tokens)
         self._tables[seq_id] = table
@@ -192,10 +205,6 @@ class BlockManager:
             raise CorruptState(f"sequence {seq_id} has no table on the device")
         return table
 
-    def _copy(self, src: int, dst: int, num_tokens: int) -> BlockCopy:
-        self._pool.use((src, dst))
-        return self._order.copy(src, dst, num_tokens)
-
     # Running: growth, forks, publication
 
     def grow(self, seq_id: int, num_tokens: int, *, write_from: int) -> Growth | None:
@@ -210,73 +219,43 @@ class BlockManager:
                 f"sequence {seq_id} writes at position {write_from}, below the"
                 f" {len(table.chain)} blocks that it has published"
             )
-        num_held = len(table.ids)
-        num_wanted = self.num_blocks_for(num_tokens)
-        written = range(write_from // self.block_size, num_wanted)
-        shared = [i for i in written if i < num_held and self._is_seen_by_others(table.ids[i])]
-        growth = NOTHING
-        if shared or num_wanted > num_held:
-            taken = self._pool.take(len(shared) + max(0, num_wanted - num_held))
-            if taken is None:
-                return None
-            growth = self._apply_growth(seq_id, table, taken, shared, write_from)
-        table.num_tokens = max(table.num_tokens, num_tokens)
-        for idx in written:
-            self._swap.mark_dirty(table.ids[idx])
-            self._order.compute(table.ids[idx], max(0, write_from - idx * self.block_size))
+        grown = self._writer.grow(table, num_tokens, write_from)
+        if grown is None:
+            return None
+        growth, given_up = grown
+        self._record(given_up, seq_id, "copied_from")
+        self._record((block_id for _, block_id in growth.replaced), seq_id, "copied_to")
+        self._record(growth.new_blocks, seq_id, "grow")
         return growth
 
-    def _is_seen_by_others(self, block_id: int) -> bool:
-        return self._pool.ref_count(block_id) > 1 or self._pool.is_retained(block_id)
-
-    def _apply_growth(
-        self, seq_id: int, table: BlockTable, taken: list[int], shared: list[int], write_from: int
-    ) -> Growth:
-        new_blocks = taken[len(shared) :]
-        replaced = tuple(zip(shared, taken, strict=False))
-        copies = []
-        given_up = []
-        for idx, block_id in replaced:
-            old = table.ids[idx]
-            num_filled = write_from - idx * self.block_size
-            if num_filled > 0:  # a block that starts at or after write_from has nothing to keep
-                copies.append(self._copy(old, block_id, num_filled))
-            table.ids[idx] = block_id
-            given_up.append(old)
-        self._pool.release(given_up)
-        table.ids += new_blocks
-        self._record(given_up, seq_id, "copied_from")
-        self._record((block_id for _, block_id in replaced), seq_id, "copied_to")
-        self._record(new_blocks, seq_id, "grow")
-        return Growth(tuple(new_blocks), replaced, tuple(copies))
-
-    def arriving_covers(
+    def num_blocks_missing(
         self, seq_id: int, num_tokens: int, *, write_from: int | None = None
-    ) -> bool:
-        """Would ``grow`` succeed once the steps in flight have completed, with nobody preempted?
-
-        ``write_from`` is where the table ends, if not given.
+    ) -> int:
+        """Blocks that others must give up before ``grow`` succeeds, once the steps in flight have
+        completed; below 1: none. ``write_from`` is where the table ends, if not given.
         """
         needed = self.num_blocks_to_grow(seq_id, num_tokens, write_from=write_from)
-        return needed <= self._pool.num_available + self._pool.num_limbo
+        return needed - self._pool.num_available - self._pool.num_limbo
 
     def num_blocks_to_grow(
         self, seq_id: int, num_tokens: int, *, write_from: int | None = None
     ) -> int:
         """Exactly the blocks that ``grow`` would take now."""
-        table = self._tables.get(seq_id)
-        ids = table.ids if table is not None else []
-        wanted = self.num_blocks_for(num_tokens)
-        needed = max(0, wanted - len(ids))
-        if write_from is not None:
-            written = ids[write_from // self.block_size : wanted]
-            needed += sum(self._is_seen_by_others(block_id) for block_id in written)
-        return needed
+        return self._writer.num_needed(self._tables.get(seq_id), num_tokens, write_from)
 
     def num_exclusive_blocks(self, seq_ids: Sequence[int]) -> int:
         """Blocks that nobody but these sequences references: what preempting them would free."""
-        named = Counter(b for seq_id in seq_ids for b in self._device_table(seq_id).ids)
-        return sum(self._pool.ref_count(block_id) == count for block_id, count in named.items())
+        return self._holdings.num_exclusive([self._device_table(seq_id) for seq_id in seq_ids])
+
+    def num_tokens_to_keep(self, seq_id: int, num_wanted: int, num_computed: int) -> int:
+        """To how many tokens ``truncate`` must cut, if ``num_wanted`` blocks are to come back from
+        the tail, or all that there are; of the others, only what is surely computed is kept.
+
+        0 also when the window has slid too far for the rest to be of use.
+        """
+        table = self._device_table(seq_id)
+        num_kept = self._holdings.num_tokens_to_keep(table, num_wanted, num_computed)
+        return num_kept if self.reaches_back(seq_id, num_kept) else 0
 
     def fork(self, parent_seq_id: int, child_seq_id: int) -> tuple[int, ...]:
         """Give the child the parent's table. References only: no memory, no traffic, no failure.
@@ -308,6 +287,9 @@ class BlockManager:
         chain = table.chain
         if chain and not chain[-1].is_live:  # an older block that this chain hung on was evicted
             chain.clear()
+        if len(chain) < min(num_full, table.num_hidden):  # what it would hang on is gone
+            table.publishes = False
+            return
         for idx in range(len(chain), num_full):
             if not self._pool.is_settled(table.ids[idx]):
                 return  # its first slots are still to be copied, or to be swapped in
@@ -321,12 +303,45 @@ class BlockManager:
                 self._pool.retain(node.block_id)
                 self._record((node.block_id,), None, "publish")
 
+    def slide(self, seq_id: int, num_computed: int) -> int:
+        """Give up the blocks that no position from ``num_computed`` on sees; returns how many.
+
+        Call it after ``publish``, with the same number: a step in flight may see more than those
+        after it, and the fences keep that for it. The null block takes their place in the table,
+        so the position of every other entry stays. A block that is still to be published waits.
+        """
+        table = self._tables.get(seq_id)
+        if table is None:
+            return 0
+        begin, end = table.num_hidden, self.window.num_hidden(num_computed)
+        if self.prefix_caching and table.publishes:
+            end = min(end, len(table.chain))
+        if end <= begin:
+            return 0
+        hidden = table.ids[begin:end]
+        table.ids[begin:end] = self._null * (end - begin)
+        table.num_hidden = end
+        self._pool.share(table.ids[begin:end])
+        self._pool.release(hidden)
+        self._record(hidden, seq_id, "slide")
+        return len(hidden)
+
+    def reaches_back(self, seq_id: int, num_tokens: int) -> bool:
+        """Does the table hold all that a token at position ``num_tokens`` sees, so that it may be
+        cut there?
+        """
+        num_hidden = self._device_table(seq_id).num_hidden
+        return num_tokens == 0 or num_hidden <= self.window.num_hidden(num_tokens)
+
     def truncate(self, seq_id: int, num_tokens: int) -> None:
         """Give up the blocks past the first ``num_tokens``; what the others hold stays."""
         table = self._device_table(seq_id)
+        if not self.reaches_back(seq_id, num_tokens):
+            raise CorruptState(f"sequence {seq_id} cut to {num_tokens} tokens has lost its start")
         num_kept = self.num_blocks_for(num_tokens)
         dropped = table.ids[num_kept:]
         del table.ids[num_kept:]
+        table.num_hidden = min(table.num_hidden, num_kept)
         del table.chain[num_tokens // self.block_size :]
         table.num_tokens = min(table.num_tokens, num_tokens)
         self._pool.release(dropped)
@@ -447,23 +462,7 @@ class BlockManager:
 
     def usage(self) -> BlockUsage:
         """Blocks by place. O(sequences)."""
-        pool, swap = self._pool, self._swap.pool
-        return BlockUsage(
-            num_blocks=pool.num_blocks,
-            num_free=pool.num_free,
-            num_cached=pool.num_cached,
-            num_referenced=pool.num_referenced,
-            num_limbo=pool.num_limbo,
-            num_pinned=len(self._pins.counts),
-            num_shared=pool.num_shared,
-            num_logical=sum(len(table.ids) for table in self._tables.values()),
-            num_waste_slots=sum(t.num_slots - t.num_tokens for t in self._tables.values()),
-            num_swap_blocks=swap.num_blocks,
-            num_swap_free=swap.num_free,
-            num_swap_cached=swap.num_cached,
-            num_swap_referenced=swap.num_referenced,
-            num_swap_limbo=swap.num_limbo,
-        )
+        return self._accounts.usage()
 
     def check(self, seq_ids: set[int] | None = None) -> None:
         """Raise ``CorruptState`` unless every account balances and, if given, exactly ``seq_ids``

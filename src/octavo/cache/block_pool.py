@@ -58,6 +58,7 @@ class BlockPool:
         self._num_references = 0
         self._submitted_step_id = 0
         self._completed_step_id = 0
+        self.num_evicted = 0  # since the start
 
     @property
     def num_free(self) -> int:
@@ -130,6 +131,7 @@ class BlockPool:
     def _take_one(self) -> int:
         if not self._free:
             self._evict()
+            self.num_evicted += 1
         block_id = self._free.pop()
         if self._refs[block_id] != 0:
             raise CorruptState(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from octavo.cache.prefix_index import Node
@@ -17,15 +18,17 @@ class BlockTable:
 
     num_tokens   positions that the sequence asked room for; the slots past them are waste
     chain        the index's nodes for the leading blocks that are published, own or older ones
+    num_hidden   leading entries that hold the null block: nobody will look at them any more
     publishes    False once its blocks must not be found, whatever else is computed
     """
 
-    __slots__ = ("block_size", "chain", "ids", "num_tokens", "publishes")
+    __slots__ = ("block_size", "chain", "ids", "num_hidden", "num_tokens", "publishes")
 
     def __init__(self, block_size: int, *, publishes: bool = True) -> None:
         self.block_size = block_size
         self.ids: list[int] = []
         self.num_tokens = 0
+        self.num_hidden = 0
         self.chain: list[Node] = []
         self.publishes = publishes
 
@@ -43,6 +46,7 @@ class BlockTable:
         table = BlockTable(self.block_size, publishes=self.publishes)
         table.ids = self.ids.copy()
         table.num_tokens = self.num_tokens
+        table.num_hidden = self.num_hidden
         table.chain = self.chain.copy()
         return table
 
@@ -57,12 +61,25 @@ class SwappedBlock(NamedTuple):
 class SwappedTable:
     """The table of a sequence that is swapped out: block ids of both tiers."""
 
-    __slots__ = ("blocks", "num_tokens", "publishes")
+    __slots__ = ("blocks", "num_hidden", "num_tokens", "publishes")
 
-    def __init__(self, blocks: list[SwappedBlock], num_tokens: int, *, publishes: bool) -> None:
-        self.blocks = blocks
-        self.num_tokens = num_tokens
-        self.publishes = publishes
+    def __init__(self, table: BlockTable) -> None:
+        """All of its blocks are still on the device."""
+        self.blocks = [SwappedBlock(block_id, True) for block_id in table.ids]
+        self.num_tokens = table.num_tokens
+        self.num_hidden = table.num_hidden  # null blocks stay on the device for ever
+        self.publishes = table.publishes
+
+    def to_table(self, block_size: int, device_of: Mapping[int, int]) -> BlockTable:
+        """The table that it becomes when swap blocks are moved as ``device_of`` says."""
+        table = BlockTable(block_size, publishes=self.publishes)
+        table.ids = [
+            block.block_id if block.on_device else device_of[block.block_id]
+            for block in self.blocks
+        ]
+        table.num_tokens = self.num_tokens
+        table.num_hidden = self.num_hidden
+        return table
 
     def device_ids(self) -> list[int]:
         return [block.block_id for block in self.blocks if block.on_device]

@@ -63,6 +63,8 @@ class BlockUsage:
     ``num_pinned`` and ``num_shared`` (more than one reference) are among the referenced ones.
     ``num_waste_slots`` are slots in tables with no token: the unfilled part of last blocks.
     ``num_logical`` counts table entries: ``num_logical / num_referenced`` is the gain of sharing.
+    ``num_evicted_total``: blocks whose cached content made room for others, since the start.
+    The null block of a model with a window is in none of the numbers.
     """
 
     num_blocks: int
@@ -79,3 +81,4 @@ class BlockUsage:
     num_swap_cached: int = 0  # nobody's, but the current copy of a device block
     num_swap_referenced: int = 0
     num_swap_limbo: int = 0
+    num_evicted_total: int = 0

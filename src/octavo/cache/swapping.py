@@ -23,7 +23,11 @@ class Swapper:
     or been swapped. Every call is all or nothing and costs O(blocks of the sequences named).
     """
 
-    def __init__(self, device: BlockPool, swap: SwapPool, block_size: int) -> None:
+    def __init__(
+        self, device: BlockPool, swap: SwapPool, block_size: int, *, num_set_aside: int = 0
+    ) -> None:
+        """``num_set_aside`` device blocks can be had by nobody."""
+        self._num_usable = device.num_blocks - num_set_aside
         self._device = device
         self._swap = swap
         self._block_size = block_size
@@ -48,8 +52,7 @@ class Swapper:
         if target is None:
             return None
         for seq_id, table in tables.items():
-            blocks = [SwappedBlock(block_id, True) for block_id in table.ids]
-            self.tables[seq_id] = SwappedTable(blocks, table.num_tokens, publishes=table.publishes)
+            self.tables[seq_id] = SwappedTable(table)
             self._residents.update(table.ids)
             self._with_residents.add(seq_id)
         pairs = tuple(
@@ -119,9 +122,14 @@ class Swapper:
         needed = len(fresh) + num_extra
         if needed + num_kept_back <= self._device.num_available - num_cached:
             return AllocStatus.OK
-        residents = {b for seq_id in seq_ids for b in self.tables[seq_id].device_ids()}
+        residents = {
+            block.block_id
+            for table in map(self.tables.__getitem__, seq_ids)
+            for block in table.blocks[table.num_hidden :]
+            if block.on_device
+        }
         stay = residents | set(kept.values())
-        if needed + len(stay) > self._device.num_blocks - pins.num_apart_from(stay):
+        if needed + len(stay) > self._num_usable - pins.num_apart_from(stay):
             return AllocStatus.NEVER
         return AllocStatus.LATER
 
@@ -162,14 +170,7 @@ class Swapper:
         return fresh, kept
 
     def _return(self, seq_id: int, device_of: dict[int, int]) -> BlockTable:
-        swapped = self._forget(seq_id)
-        table = BlockTable(self._block_size, publishes=swapped.publishes)
-        table.ids = [
-            block.block_id if block.on_device else device_of[block.block_id]
-            for block in swapped.blocks
-        ]
-        table.num_tokens = swapped.num_tokens
-        return table
+        return self._forget(seq_id).to_table(self._block_size, device_of)
 
     def free(self, seq_id: int) -> None:
         """A swapped sequence ends: its references in both tiers go."""

@@ -82,6 +82,30 @@ _KNOBS: dict[str, tuple[Knob, ...]] = {
             "preempted, and fewer run).",
         ),
         Knob(
+            "max_num_active_seqs",
+            "N",
+            "Sequences that may have begun and not ended, preempted ones included. Lower: less "
+            "is begun that must then wait for memory.",
+        ),
+        Knob(
+            "prefill_share",
+            "SHARE",
+            "Share of a step's tokens, 0 to 1, that prompts may take while others decode. Lower: "
+            "steadier answers, later first tokens.",
+        ),
+        Knob(
+            "high_watermark",
+            "SHARE",
+            "Share of the blocks, 0 to 0.5, that must be available again before anybody starts, "
+            "once a running request had to give some up.",
+        ),
+        Knob(
+            "batch_reserve",
+            "SHARE",
+            "Share of blocks and seats, 0 to 0.9, that requests of the batch class leave to the "
+            "others, unless they are alone.",
+        ),
+        Knob(
             "priority_preemption",
             None,
             "Let a more urgent class take running requests' blocks from the less urgent ones.",
@@ -119,6 +143,12 @@ _KNOBS: dict[str, tuple[Knob, ...]] = {
             "NAME",
             "What becomes of a preempted request's blocks: swap (moved out), recompute (dropped), "
             "auto (the cheaper by measurement), legacy (swap for several samples, else recompute).",
+        ),
+        Knob(
+            "partial_preemption",
+            None,
+            "Let a preempted request keep the blocks that nobody wants yet, instead of dropping "
+            "all of them.",
         ),
         Knob(
             "max_preemptions",

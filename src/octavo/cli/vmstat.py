@@ -24,6 +24,7 @@ _RATES = {
     "swpin/s": "swap_in_blocks_total",
     "swpout/s": "swap_out_blocks_total",
     "cow/s": "copied_blocks_total",
+    "evict/s": "evicted_blocks_total",
     "preem/s": "preemptions_total",
     "prompt/s": "prompt_tokens_total",
     "tok/s": "generation_tokens_total",
@@ -61,8 +62,8 @@ def vmstat(
 
     run, wait, swap: requests in each queue. used, cached, free, limbo: blocks of the KV cache now.
     The rest is per second of the interval: blocks swapped in and out, blocks copied on write,
-    preemptions, prompt tokens, answer tokens. Swapping in what was just swapped out, line after
-    line, is thrashing: lower --max-num-seqs or give more --kv-cache-memory.
+    cached blocks evicted, preemptions, prompt tokens, answer tokens. Swapping in what was just
+    swapped out, line after line, is thrashing: lower --max-num-seqs or give more --kv-cache-memory.
     """
     pause_s = 1.0 if interval is None else interval
     num_lines = 1 if interval is None else count

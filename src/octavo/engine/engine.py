@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 
-from octavo.cache.block_history import BlockHistory
 from octavo.cache.block_manager import BlockManager
 from octavo.engine.admission import ORDINARY, Admission, Prompt, row_sampling
 from octavo.engine.beam import BeamSearch
-from octavo.engine.chaos import Chaos, FailingBlocks, FailingExecutor
+from octavo.engine.chaos import Chaos, FailingExecutor
 from octavo.engine.output_processor import OutputProcessor
-from octavo.engine.overflow import AdmissionLimits
+from octavo.engine.setup import admission_limits, new_blocks
 from octavo.engine.snapshot import snapshot
 from octavo.engine.steering import BeamRun
 from octavo.engine.trace import Event, Lifecycle, Trace
@@ -25,11 +24,10 @@ from octavo.metrics.engine_metrics import EngineMetrics, EngineStats
 from octavo.scheduler.budget import CostModel
 from octavo.scheduler.scheduler import Progress, Scheduler
 from octavo.types.beam_search_params import BeamSearchParams
-from octavo.types.config import CacheConfig, EngineConfig
+from octavo.types.config import EngineConfig
 from octavo.types.errors import (
     CorruptState,
     EngineStopped,
-    InvalidConfig,
     InvalidRequest,
     StepFailed,
 )
@@ -42,8 +40,6 @@ from octavo.types.step import RowSampling, StepPlan, StepResult
 
 logger = logging.getLogger(__name__)
 
-TRANSITIONS_KEPT = 4  # per block, for the audit: some 500 bytes
-
 
 class Engine:
     """Adds requests, runs steps, returns what each step gave.
@@ -54,6 +50,7 @@ class Engine:
     clock      seconds, monotonic
     seeds      draws the seed of a request that brings none
     chaos      plants faults, for tests
+    window     tokens that the model sees back, where no layer sees everything
 
     One thread may use it; ``AsyncEngine`` is the way in from several. Invariant, proved by
     ``check``: a request is known here exactly while the scheduler has it, and an ended one holds
@@ -69,6 +66,7 @@ class Engine:
         clock: Clock,
         seeds: Callable[[], int],
         chaos: Chaos | None = None,
+        window: int | None = None,
     ) -> None:
         num_seqs = min(config.scheduler.max_num_seqs, executor.num_rows)
         config = replace(config, scheduler=replace(config.scheduler, max_num_seqs=num_seqs))
@@ -79,9 +77,9 @@ class Engine:
         self._executor = executor if chaos is None else FailingExecutor(executor, chaos)
         self.clock = clock
         self._seeds = seeds
-        self._blocks = _new_blocks(executor, config.cache, chaos)
+        self._blocks = new_blocks(executor, config, window, chaos)
         self._scheduler = Scheduler(self._blocks, config.scheduler, num_rows=executor.num_rows)
-        self.admission = Admission(tokenizer, _limits(config, executor))
+        self.admission = Admission(tokenizer, admission_limits(config, self._blocks))
         self._tokenizer = tokenizer
         self._outputs = OutputProcessor(tokenizer)
         self._beam_runs: dict[str, BeamRun] = {}
@@ -465,30 +463,3 @@ class _Flight:
 
 def _has_row(group: SequenceGroup) -> bool:
     return any(seq.row is not None for seq in group.sequences)
-
-
-def _new_blocks(executor: Executor, config: CacheConfig, chaos: Chaos | None) -> BlockManager:
-    blocks = FailingBlocks(
-        executor.num_blocks,
-        executor.block_size,
-        num_swap_blocks=executor.num_swap_blocks,
-        prefix_caching=config.enable_prefix_caching,
-        eviction=config.eviction_policy,
-        watermark=config.watermark,
-        history=BlockHistory(TRANSITIONS_KEPT),
-    )
-    blocks.chaos = chaos
-    return blocks
-
-
-def _limits(config: EngineConfig, executor: Executor) -> AdmissionLimits:
-    scheduler = config.scheduler
-    if scheduler.max_model_len is None:
-        raise InvalidConfig("an engine needs scheduler.max_model_len as a number, got None")
-    return AdmissionLimits(
-        scheduler.max_model_len,
-        executor.num_blocks * executor.block_size,
-        executor.block_size,
-        scheduler.max_num_seqs,
-        has_priorities=scheduler.scheduling_policy == "priority",
-    )

@@ -14,7 +14,8 @@ ANSWER_SHARE = 4  # a cut prompt leaves a quarter of the room when the answer's 
 class AdmissionLimits:
     """max_model_len: longest prompt plus answer. num_slots: tokens that an empty KV pool holds, in
     blocks of block_size. num_samples_max: sequences that may run at once. has_priorities: whether
-    the scheduling policy looks at a request's priority.
+    the scheduling policy looks at a request's priority. num_window_blocks: blocks that a sequence
+    holds at most however long it is, where the model sees only so far back.
     """
 
     max_model_len: int
@@ -22,10 +23,11 @@ class AdmissionLimits:
     block_size: int = 1
     num_samples_max: int = 2**31 - 1
     has_priorities: bool = True
+    num_window_blocks: int | None = None
 
     @property
     def num_tokens_max(self) -> int:
-        return min(self.max_model_len, self.num_slots)
+        return self.max_model_len if self._forgets(1) else min(self.max_model_len, self.num_slots)
 
     @property
     def num_blocks(self) -> int:
@@ -38,6 +40,8 @@ class AdmissionLimits:
         block included: s + n * t blocks for s shared ones and n tails of t.
         """
         in_context = self.max_model_len - num_prompt
+        if self._forgets(num_samples):
+            return in_context
         num_shared = num_prompt // self.block_size
         tail = (self.num_blocks - num_shared) // num_samples
         return min(in_context, (num_shared + tail) * self.block_size - num_prompt)
@@ -47,11 +51,16 @@ class AdmissionLimits:
 
         With several samples it ends on a block boundary, where the tails hold nothing but answer.
         """
-        if num_samples == 1:
+        if num_samples == 1 or self._forgets(num_samples):
             return self.num_tokens_max - num_answer
         tail = -(-num_answer // self.block_size)
         shared = (self.num_blocks - num_samples * tail) * self.block_size
         return min(self.max_model_len - num_answer, shared)
+
+    def _forgets(self, num_samples: int) -> bool:
+        """Do so many sequences fit at any length, with a block left for a chunk of the prompt?"""
+        most = self.num_window_blocks
+        return most is not None and num_samples * most < self.num_blocks
 
     def cut_length(self, max_tokens: int | None, num_samples: int) -> int:
         """How long a prompt that is too long becomes: room is left for the answer that was asked

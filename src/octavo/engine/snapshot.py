@@ -36,6 +36,7 @@ def snapshot(
             for queue in (scheduler.running, scheduler.swapped)
             for group in queue
         ),
+        prefill_budget=scheduler.pace.budget.current,
         num_inflight_steps=scheduler.num_inflight,
         pipeline_depth=pipeline_depth,
         num_blocks=usage.num_blocks,
@@ -51,6 +52,8 @@ def snapshot(
         block_size=blocks.block_size,
         preemptions_total=scheduler.num_preemptions,
         preemptions_by_mode={"swap": counts.num_swaps, "recompute": counts.num_recomputes},
+        evicted_blocks_total=usage.num_evicted_total,
+        partial_preemptions_total=counts.num_partials,
         recomputed_tokens_total=counts.num_lost_tokens,
         is_stuck=watchdog.is_stuck,
         no_progress_s=watchdog.idle_s,

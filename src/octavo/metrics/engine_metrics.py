@@ -46,9 +46,11 @@ class EngineStats:
     [0, 1], counts them as free. Shared and pinned ones are among the used. ``num_waste_slots``: the
     unfilled parts of last blocks. ``num_logical_blocks``: entries of all block tables.
     ``num_started_prompt_tokens``: of the running and the swapped. ``waiting_by_reason`` and
-    ``preemptions_by_mode`` count by name. Of a step's time, ``executed_s_total`` was spent in
-    native code and ``waited_s_total`` in waiting for it. ``is_stuck``: work and no progress for
-    longer than ``watchdog_s``.
+    ``preemptions_by_mode`` count by name; recomputes that kept a part are in
+    ``partial_preemptions_total`` too. Of a step's time, ``executed_s_total`` was spent in native
+    code and ``waited_s_total`` in waiting for it.
+    ``prefill_budget``: prompt tokens that the latency targets let the next step compute.
+    ``is_stuck``: work and no progress for longer than ``watchdog_s``.
     """
 
     num_running: int
@@ -79,6 +81,7 @@ class EngineStats:
     waiting_by_reason: Mapping[str, int] = field(default_factory=dict)
     num_running_seqs: int = 0
     num_started_prompt_tokens: int = 0
+    prefill_budget: int = 0
     num_inflight_steps: int = 0
     pipeline_depth: int = 1
     num_cached_blocks: int = 0
@@ -92,6 +95,8 @@ class EngineStats:
     swap_out_blocks_total: int = 0
     swap_in_blocks_total: int = 0
     copied_blocks_total: int = 0
+    evicted_blocks_total: int = 0
+    partial_preemptions_total: int = 0
     recomputed_tokens_total: int = 0
     prefix_queried_tokens_total: int = 0
     prefix_hit_tokens_total: int = 0

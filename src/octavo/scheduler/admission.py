@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from octavo.cache.block_manager import AllocStatus, BlockManager
+from octavo.scheduler.batch_reserve import BatchReserve
 from octavo.scheduler.delay import DelayFactor
 from octavo.scheduler.draft import Draft
 from octavo.scheduler.policy import Policy
-from octavo.scheduler.prefix_wait import is_being_computed
+from octavo.scheduler.prefix_wait import who_computes
+from octavo.scheduler.pressure import Pressure
 from octavo.scheduler.queues import Queues
 from octavo.scheduler.reserve import Reserve
 from octavo.scheduler.service import Service
@@ -35,18 +37,23 @@ class Starter:
         *,
         policy: Policy,
         delay: DelayFactor,
+        batch: BatchReserve,
+        pressure: Pressure,
         config: SchedulerConfig,
     ) -> None:
         self.reserve = Reserve(blocks, config.admission_reserve)
         self.blocked: SequenceGroup | None = None  # the first in line, when it could not start
         self._found: dict[int, tuple[int, int]] = {}  # by seniority: pass, cached tokens
         self._num_passes = 0
+        self._is_held = False  # because blocks were short a moment ago
         self._seats = 0  # sequences that may still start in this plan
         self._queues = queues
         self._blocks = blocks
         self._service = service
         self._policy = policy
         self._delay = delay
+        self._batch = batch
+        self._pressure = pressure
         self._config = config
         self._long = config.long_prefill_token_threshold or config.max_num_batched_tokens
 
@@ -58,6 +65,7 @@ class Starter:
         self._num_passes += 1
         if len(self._found) > 4 * self._config.admission_window:
             self._found.clear()
+        self._is_held = self._pressure.is_on()
         self._seats = self._config.max_num_seqs - self._queues.num_seats_taken()
         if self._seats < 1 and self._queues.running:
             self.blocked = self._queues.waiting.first or self._queues.swapped.first
@@ -74,7 +82,9 @@ class Starter:
                 if too_far or head.num_overtakes >= self._config.max_overtakes:
                     return
             num_awaiting = draft.num_awaiting
-            if not self._start(group, draft, now):
+            if not self._may_join(group):
+                continue  # a limit of its own: nobody is in the way
+            if not self._is_let_in(group) or not self._start(group, draft, now):
                 if draft.num_awaiting > num_awaiting:
                     continue  # by choice, and not for long
                 self.blocked = head = head or group
@@ -84,10 +94,16 @@ class Starter:
             if head is not None:
                 head.num_overtakes += 1
 
+    def _is_let_in(self, group: SequenceGroup) -> bool:
+        """While blocks have been short and the high mark is not reached, only groups of a more
+        urgent class than somebody who runs may start."""
+        last = self._queues.running.last
+        return last is None or group.rank[0] < last.rank[0] or not self._is_held
+
     def is_long(self, group: SequenceGroup) -> bool:
         """Has the group a prompt to compute that many steps are needed for?"""
         return any(
-            seq.num_tokens - seq.num_planned > self._long
+            seq.num_tokens - max(seq.num_planned, seq.num_kept) > self._long
             for seq in group.sequences
             if not seq.is_finished
         )
@@ -100,6 +116,8 @@ class Starter:
         seq = group.unfinished[0]
         if seq.status is SequenceStatus.SWAPPED:
             return seq.num_planned
+        if seq.num_kept:
+            return seq.num_kept
         found = self._found.get(group.seniority)
         if found is not None and self._num_passes - found[0] < REMEMBERED_PASSES:
             return found[1]
@@ -145,7 +163,7 @@ class Starter:
         """
         running = self._queues.running
         is_idle = not running
-        if not is_idle and group.num_seats > self._seats:
+        if not is_idle and group.num_seats + self._batch.num_seats(group) > self._seats:
             return False
         if any(seq.status is SequenceStatus.SWAPPED for seq in group.sequences):
             return self._swap_in(group, draft, is_idle)
@@ -154,14 +172,13 @@ class Starter:
         leader = group.unfinished[0]
         key, tokens = self._service.key(group), self._service.findable(leader)
         probe = self._blocks.probe(key, tokens)
-        if self._awaits_prefix(leader, probe.num_cached_tokens):
+        num_cached = max(leader.num_kept, probe.num_cached_tokens)
+        if self._awaits_prefix(leader, num_cached):
             draft.num_awaiting += 1
             return False
-        if not is_idle and not self._fits(group, probe.num_cached_tokens):
+        if not is_idle and not self._fits(group, num_cached):
             return False
-        if not self._service.start(
-            leader, draft, num_cached=probe.num_cached_tokens, ignore_watermark=is_idle
-        ):
+        if not self._service.start(leader, draft, num_cached=num_cached, ignore_watermark=is_idle):
             return False
         self._seats -= group.num_seats
         self._queues.waiting.remove(group)
@@ -172,15 +189,36 @@ class Starter:
         return True
 
     def _awaits_prefix(self, seq: Sequence, num_cached: int) -> bool:
-        may_share = self._blocks.prefix_caching and seq.num_scored >= seq.num_to_score
-        size = self._blocks.block_size
-        return may_share and is_being_computed(seq, num_cached, self._queues.running, size)
+        """Is somebody computing what it begins with? A less urgent one inherits its class, so that
+        nothing between the two in rank delays both."""
+        if not self._blocks.prefix_caching or seq.num_scored < seq.num_to_score:
+            return False
+        running = self._queues.running
+        other = who_computes(seq, num_cached, running, self._blocks.block_size)
+        if other is not None and other.rank[0] > max(0.0, seq.group.rank[0]):
+            self._queues.inherit(other, max(0.0, seq.group.rank[0]))
+        return other is not None
 
     def _fits(self, group: SequenceGroup, num_cached: int) -> bool:
         """Are there blocks for what the group is counted for, beside what others were promised?"""
-        needed = self.reserve.num_blocks_for(group) - num_cached // self._blocks.block_size
+        found = self.reserve.num_useful(group.unfinished[0], num_cached)
+        needed = self.reserve.num_blocks_for(group) - found
         promised = self.reserve.num_promised(self._queues.running)
-        return needed + promised + self._blocks.num_watermark_blocks <= self._blocks.num_available
+        left = max(self._blocks.num_watermark_blocks, self._batch.num_blocks(group))
+        return needed + promised + left <= self._blocks.num_available
+
+    def _may_join(self, group: SequenceGroup) -> bool:
+        """Are there few enough sequences that have begun and not ended? O(groups)."""
+        most = self._config.max_num_active_seqs
+        if most is None or group.first_scheduled_time is not None or not self._queues.running:
+            return True
+        num_begun = self._queues.num_seats_taken() + sum(
+            other.num_seats
+            for queue in (self._queues.waiting, self._queues.swapped)
+            for other in queue
+            if other.first_scheduled_time is not None
+        )
+        return num_begun + group.num_seats <= most
 
     def _swap_in(self, group: SequenceGroup, draft: Draft, is_idle: bool) -> bool:
         """Bring a swapped group back, with a block of growth for each sequence so that it does not
@@ -192,6 +230,7 @@ class Starter:
             return False
         seq_ids = [seq.seq_id for seq in seqs]
         extra = len(seqs) + self.reserve.num_promised(self._queues.running)
+        extra += self._batch.num_blocks(group)
         status = self._blocks.swap_in_status(seq_ids, extra_blocks=extra)
         if not is_idle and status is not AllocStatus.OK:
             return False

@@ -34,10 +34,14 @@ def check_scheduler(queues: Queues, rows: Rows, blocks: BlockManager) -> None:
             raise CorruptState(f"request {group.request_id!r} is swapped and has nothing there")
     running = [seq for seq in seqs if seq.status is SequenceStatus.RUNNING]
     swapped = [seq for seq in seqs if seq.status is SequenceStatus.SWAPPED]
+    kept = [seq for seq in seqs if seq.num_kept]
+    wrong = [seq.seq_id for seq in kept if seq.status is not SequenceStatus.PREEMPTED]
+    if wrong:
+        raise CorruptState(f"sequences {wrong} keep a part of their blocks and are not preempted")
     _check_rows(seqs, running, rows)
     for seq in seqs:
         _check_positions(seq)
-    blocks.check({seq.seq_id for seq in [*running, *swapped]})
+    blocks.check({seq.seq_id for seq in [*running, *swapped, *kept]})
 
 
 def _check_rows(seqs: list[Sequence], running: list[Sequence], rows: Rows) -> None:

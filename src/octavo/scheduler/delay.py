@@ -15,10 +15,16 @@ class DelayFactor:
     prompts each starts at once, and when every step carries one, they gather for two of them.
     """
 
-    def __init__(self, factor: float | str, *, wait_max_s: float) -> None:
+    def __init__(
+        self, factor: float | str, *, wait_max_s: float, ttft_s: float | None = None
+    ) -> None:
+        """Nobody waits for more than ``wait_max_s`` (0: any time), nor so long that another prefill
+        like the last would miss ``ttft_s``, the target for the time to the first token.
+        """
         self._is_auto = factor == "auto"
         self._factor = 0.0 if isinstance(factor, str) else float(factor)
         self._wait_max_s = wait_max_s
+        self._ttft_s = ttft_s
         self.last_prefill_s = 0.0
         self._prefill_share = 0.0
 
@@ -36,5 +42,7 @@ class DelayFactor:
         """May new prompts start? An idle engine never waits, and nobody waits for ever."""
         factor = self.factor
         if is_idle or factor <= 0 or (0 < self._wait_max_s <= oldest_wait_s):
+            return True
+        if self._ttft_s is not None and oldest_wait_s + self.last_prefill_s >= self._ttft_s:
             return True
         return oldest_wait_s > factor * self.last_prefill_s

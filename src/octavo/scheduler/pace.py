@@ -15,7 +15,11 @@ class Pace:
 
     def __init__(self, config: SchedulerConfig) -> None:
         self.costs = CostModel()
-        self.delay = DelayFactor(config.scheduler_delay_factor, wait_max_s=config.max_queue_wait_s)
+        self.delay = DelayFactor(
+            config.scheduler_delay_factor,
+            wait_max_s=config.max_queue_wait_s,
+            ttft_s=_seconds(config.slo_ttft_ms),
+        )
         self.budget = PrefillBudget(
             self.costs,
             low=config.min_prefill_tokens,

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from octavo.cache.block_manager import BlockManager
 from octavo.scheduler.admission import Starter
+from octavo.scheduler.batch_reserve import BatchReserve
 from octavo.scheduler.draft import Draft
 from octavo.scheduler.pace import Pace
 from octavo.scheduler.policy import Policy
 from octavo.scheduler.preemption import Preemptor
+from octavo.scheduler.pressure import Pressure
 from octavo.scheduler.queues import Queues
 from octavo.scheduler.rows import Rows
 from octavo.scheduler.service import Service
@@ -32,18 +34,26 @@ class Planner:
         pace: Pace,
         config: SchedulerConfig,
     ) -> None:
-        self.service = Service(blocks, rows)
-        self.siblings = Siblings(blocks, rows, self.service)
+        self._batch = BatchReserve(blocks, queues.running, config)
+        self.service = Service(blocks, rows, self._batch)
+        self.siblings = Siblings(blocks, rows, self.service, self._batch)
         self.preemptor = Preemptor(
             queues,
             blocks,
             rows,
             pace.costs,
-            mode=config.preemption_mode,
-            max_preemptions=config.max_preemptions,
+            config=config,
         )
+        self._pressure = Pressure(blocks, queues.running, config.high_watermark)
         self.starter = Starter(
-            queues, blocks, self.service, policy=policy, delay=pace.delay, config=config
+            queues,
+            blocks,
+            self.service,
+            policy=policy,
+            delay=pace.delay,
+            batch=self._batch,
+            pressure=self._pressure,
+            config=config,
         )
         self.to_preempt: list[SequenceGroup] = []  # in the next plan, whether it must be or not
         self._urgency = Urgency(queues, self.preemptor)
@@ -51,6 +61,8 @@ class Planner:
         self._blocks = blocks
         self._pace = pace
         self._config = config
+        share = int(config.prefill_share * config.max_num_batched_tokens)
+        self._prefill_max = max(share, config.min_prefill_tokens)  # beside decodes
 
     def draft(self, step_id: int, now: float, *, num_inflight: int) -> Draft:
         """The next step. Without work and transfers when nothing can go on before a step lands."""
@@ -78,6 +90,8 @@ class Planner:
                     draft.num_long += self.starter.is_long(group)
         limit = self._pace.prefill_limit(num_context, self._queues.waiting, now)
         draft.prefill_left = max(0, min(limit, draft.budget - num_decodes))
+        if num_decodes:
+            draft.prefill_left = min(draft.prefill_left, self._prefill_max)
         if self.starter.blocked is None:  # else whoever waits could not use a share
             room = max(0, self._config.max_num_partial_prefills - draft.num_sharers)
             draft.num_sharers += min(room, len(self._queues.waiting))
@@ -103,8 +117,8 @@ class Planner:
         """Give running groups their tokens, the first in rank first.
 
         Victims come from behind the group that is served, so a victim never has work in this plan.
-        The loop ends: each turn serves a group, gives it up for this step, or takes a sequence's
-        row away.
+        The loop ends: each turn serves a group, gives it up for this step, or takes blocks or a
+        row from a sequence.
         """
         idx = 0
         running = self._queues.running
@@ -113,30 +127,41 @@ class Planner:
             if self.service.serve(group, draft):
                 idx += 1
                 continue
+            # What was computed while they were swapped, no commit could give up.
+            if any(self.service.confirm(seq) for seq in group.sequences if seq.row is not None):
+                continue
             draft.is_short = True
             # When blocks in limbo are enough, preempting would free nothing sooner.
-            if self._memory_arrives(group, draft):
+            lacking = self._num_missing(group, draft)
+            num_wanted = lacking + self._batch.num_blocks(group)
+            if num_wanted < 1 or not self.preemptor.make_room(
+                group, idx, draft, num_wanted, only_batch=lacking < 1
+            ):
                 idx += 1
-            elif not self.preemptor.make_room(group, idx, draft):
-                idx += 1
+            else:
+                self._pressure.rise()
 
     def _branch_off(self, draft: Draft) -> None:
         for group in self._queues.running:
             if len(group.sequences) > 1 and not draft.is_short:
                 self.siblings.branch_off(group, draft)
 
-    def _memory_arrives(self, group: SequenceGroup, draft: Draft) -> bool:
-        """Will the blocks in limbo be enough for the group's next tokens?"""
-        chunk = max(1, draft.share())
+    def _num_missing(self, group: SequenceGroup, draft: Draft) -> int:
+        """Blocks that one of the group's sequences lacks for its next tokens when those in limbo
+        have come back; below 1, they will be enough."""
+        chunk = max(1, min(draft.share(), self.service.chunk_max))
         seqs = [seq for seq in group.sequences if seq.row is not None] or group.unfinished[:1]
-        return all(
-            self._blocks.arriving_covers(
-                seq.seq_id,
-                min(seq.num_expected, seq.num_planned + chunk),
-                write_from=seq.num_planned,
-            )
-            for seq in seqs
-            if seq.step_id != draft.step_id
+        return max(
+            (
+                self._blocks.num_blocks_missing(
+                    seq.seq_id,
+                    min(seq.num_expected, seq.num_planned + chunk),
+                    write_from=seq.num_planned,
+                )
+                for seq in seqs
+                if seq.step_id != draft.step_id
+            ),
+            default=0,
         )
 
     def _free_more(self, draft: Draft) -> bool:
@@ -148,6 +173,8 @@ class Planner:
         """
         if not draft.is_short and self.starter.blocked is None:
             return False
+        if self.preemptor.take_kept(self._blocks.num_blocks, apart_from=self.starter.blocked):
+            return True
         last = self._queues.swapped.last
         if last is None:
             had_pins = self._blocks.usage().num_pinned > 0

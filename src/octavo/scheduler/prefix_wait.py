@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is somebody already computing what this group is about to compute?"""
+"""Who is already computing what this group is about to compute?"""
 
 from __future__ import annotations
 
 from octavo.scheduler.queues import RankedQueue
-from octavo.types.sequence import Sequence
+from octavo.types.sequence import Sequence, SequenceGroup
 
 
-def is_being_computed(
+def who_computes(
     seq: Sequence, num_cached: int, running: RankedQueue, block_size: int
-) -> bool:
-    """Whether a running sequence will make most of ``seq`` findable that is not so yet.
+) -> SequenceGroup | None:
+    """A running group that will make most of ``seq`` findable that is not so yet, if there is one.
 
     Then ``seq`` had better wait a step or two: requests that arrive together with one long
     beginning compute it once and not each for itself. "Most" is half of its uncached tokens. Only
@@ -29,8 +29,8 @@ def is_being_computed(
             continue
         common = _num_common(wanted, other.token_ids, first_end, last_end, block_size)
         if 2 * (common - num_cached) >= num_uncached:
-            return True
-    return False
+            return group
+    return None
 
 
 def _num_common(a: list[int], b: list[int], first_end: int, last_end: int, step: int) -> int:

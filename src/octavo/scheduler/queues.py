@@ -97,6 +97,12 @@ class Queues:
                 return queue
         raise CorruptState(f"request {group.request_id!r} is in no queue")
 
+    def inherit(self, group: SequenceGroup, urgent_band: float) -> None:
+        """Priority inheritance: a running group that a more urgent one waits for gets its class."""
+        self.running.remove(group)
+        group.rank = (urgent_band, *group.rank[1:])
+        self.running.add(group)
+
     def num_seats_taken(self) -> int:
         """Sequences that the running groups have or may come to have. O(running groups)."""
         return sum(group.num_seats for group in self.running)

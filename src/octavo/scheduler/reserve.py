@@ -42,13 +42,24 @@ class Reserve:
 
     def num_blocks_for(self, group: SequenceGroup) -> int:
         """Blocks of the group at the length it is counted for, its samples' prompt once."""
-        num_blocks_for = self._blocks.num_blocks_for
         seqs = group.unfinished
         if not seqs:
             return 0
         shared = seqs[0].num_prompt // self._blocks.block_size
-        total = sum(max(0, num_blocks_for(self.num_tokens(seq)) - shared) for seq in seqs)
-        return total + min(shared, num_blocks_for(self.num_tokens(seqs[0])))
+        hidden = self._num_hidden(seqs[0])
+        total = max(0, min(shared, self._blocks.num_blocks_for(self.num_tokens(seqs[0]))) - hidden)
+        for seq in seqs:
+            own = max(shared, self._num_hidden(seq))
+            total += max(0, self._blocks.num_blocks_for(self.num_tokens(seq)) - own)
+        return total
+
+    def num_useful(self, seq: Sequence, num_cached: int) -> int:
+        """Of the blocks that were found in the cache, those that the sequence is counted for."""
+        return max(0, num_cached // self._blocks.block_size - self._num_hidden(seq))
+
+    def _num_hidden(self, seq: Sequence) -> int:
+        """Blocks that it gives up on its way to the length that it is counted for."""
+        return self._blocks.window.num_hidden(max(0, self.num_tokens(seq) - 1))
 
     def num_promised(self, running: Iterable[SequenceGroup]) -> int:
         """Blocks that running groups are counted for and do not hold yet. O(running sequences).
@@ -58,7 +69,7 @@ class Reserve:
         """
         if self.mode == "none":
             return 0
-        num_blocks_for = self._blocks.num_blocks_for
+        num_blocks_for = self._blocks.window.num_blocks_for
         total = 0
         for group in running:
             shared = group.request.num_samples > 1 and group.sequences[0].num_prompt

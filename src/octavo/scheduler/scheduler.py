@@ -46,11 +46,11 @@ class Scheduler:
     declared failed) in the same order. It reads no clock. Not thread-safe: one thread owns it.
 
     Why it always goes on: running groups are served in the order of their rank, which does not
-    change while they run, and blocks are only taken from groups behind the one that needs them. So
-    the first in rank keeps what it has and computes in every step in which it can; admission has
-    made sure that it could finish alone; hence it ends, and another is first. When nobody runs, the
-    first in line starts without regard to any reserve, and if swapped groups still hold too much of
-    the device for that, they give it up.
+    change while they run, and blocks are only taken from groups behind the one that needs them and
+    from those that do not run. So the first in rank keeps what it has and computes in every step in
+    which it can; admission has made sure that it could finish alone; hence it ends, and another is
+    first. When nobody runs, the first in line starts without regard to any reserve, and if others
+    still hold too much of the device for that, they give it up.
     """
 
     def __init__(self, blocks: BlockManager, config: SchedulerConfig, *, num_rows: int) -> None:
@@ -202,7 +202,7 @@ class Scheduler:
                 elif row.error is None:
                     raise CorruptState(f"step {result.step_id}: row {row.row} has no token")
             if row.error is None and after // block_size > before // block_size:
-                self._publish(seq)
+                self._planner.service.confirm(seq)
             progress.append(Progress(seq, row, work.num_tokens, work.start + 1))
         self.pace.learn(flight, result.compute_s + result.swap_s)
         if self._counts_service:
@@ -260,10 +260,6 @@ class Scheduler:
         for seq in group.sequences:
             if seq.row is not None:
                 self._preemptor.drop(seq)
-
-    def _publish(self, seq: Sequence) -> None:
-        key = self._planner.service.key(seq.group)
-        self._blocks.publish(seq.seq_id, key, seq.token_ids, seq.num_computed)
 
     def _count_service(self, progress: list[Progress]) -> None:
         for step in progress:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from octavo.cache.block_manager import BlockManager
 from octavo.cache.cache_key import CacheKey
+from octavo.scheduler.batch_reserve import BatchReserve
 from octavo.scheduler.draft import Draft
 from octavo.scheduler.rows import Rows
 from octavo.types.errors import CorruptState
@@ -24,10 +25,12 @@ class Service:
     on it: a group may be served in part.
     """
 
-    def __init__(self, blocks: BlockManager, rows: Rows) -> None:
+    def __init__(self, blocks: BlockManager, rows: Rows, batch: BatchReserve) -> None:
         self._blocks = blocks
+        self._batch = batch
         self._rows = rows
         self._block_size = blocks.block_size
+        self.chunk_max = blocks.window.chunk_max(blocks.num_blocks)
 
     def serve(self, group: SequenceGroup, draft: Draft) -> bool:
         """Plan the next tokens of a running group's open sequences, as far as the budget goes.
@@ -49,18 +52,21 @@ class Service:
             # The token that ends a sequence by length is never computed, only sampled.
             if lag == 0 or known >= seq.num_tokens_max:
                 continue
-            num_tokens = min(draft.budget, 1) if lag == 1 else min(lag, draft.share())
+            num_tokens = self._num_tokens(lag, draft)
             if lag > 1 and draft.num_sharers > 0:
                 draft.num_sharers -= 1
             if num_tokens == 0:
                 draft.num_partial += lag > 1
             elif not self._work(seq, num_tokens, draft):
                 return False
-        return is_open or draft.share() < 1 or self._reopen(group, draft)
+        return is_open or draft.share() < 1 or self.reopen(group.unfinished[0], draft)
 
-    def _reopen(self, group: SequenceGroup, draft: Draft) -> bool:
-        seq = group.unfinished[0]
-        probe = self._blocks.probe(self.key(group), self.findable(seq), ignore_watermark=True)
+    def _num_tokens(self, lag: int, draft: Draft) -> int:
+        return min(lag, draft.share(), self.chunk_max) if lag > 1 else min(draft.budget, 1)
+
+    def reopen(self, seq: Sequence, draft: Draft) -> bool:
+        """Start a sequence of a group that runs, whatever the watermark."""
+        probe = self._blocks.probe(self.key(seq.group), self.findable(seq), ignore_watermark=True)
         return self.start(seq, draft, num_cached=probe.num_cached_tokens, ignore_watermark=True)
 
     def start(
@@ -68,12 +74,17 @@ class Service:
     ) -> bool:
         """Give a sequence without row and blocks both, and its first tokens. False if it must wait.
 
-        ``num_cached`` is what a probe has found of it: work begins after that.
+        ``num_cached`` is what a probe has found of it, or what it has kept: work begins after that.
         """
         lag = seq.num_tokens - num_cached
-        num_tokens = min(lag, draft.share()) if lag > 1 else min(draft.budget, 1)
+        num_tokens = self._num_tokens(lag, draft)
         if num_tokens < 1 or not self._rows.num_free:
             return False
+        if seq.num_kept:
+            if num_cached == seq.num_kept:
+                return self._go_on(seq, num_tokens, draft, ignore_watermark=ignore_watermark)
+            self._blocks.free(seq.seq_id)  # all that it has kept, and more, can be found
+            seq.num_kept = 0
         admission = self._blocks.admit(
             seq.seq_id,
             self.key(seq.group),
@@ -93,13 +104,41 @@ class Service:
                 self._blocks.free(seq.seq_id)
                 return False
             blocks += growth.new_blocks
-        if lag > 1 and draft.num_sharers > 0:
-            draft.num_sharers -= 1
+        if self._blocks.num_available < self._batch.num_blocks(seq.group):
+            self._blocks.free(seq.seq_id)
+            return False
         draft.copies += admission.copies
-        self.open(seq, cached, blocks, num_computed=cached)
-        seq.num_owned = len(blocks) * self._block_size
-        self.add_work(seq, end - cached, (), (), draft)
+        self._open_with_work(seq, cached, end, blocks, draft)
         return True
+
+    def _go_on(
+        self, seq: Sequence, num_tokens: int, draft: Draft, *, ignore_watermark: bool
+    ) -> bool:
+        """``start`` for a sequence that has kept the first part of what it had computed."""
+        start = seq.num_kept
+        num_blocks = self._blocks.num_blocks_to_grow(seq.seq_id, start + num_tokens)
+        num_left = 0 if ignore_watermark else self._blocks.num_watermark_blocks
+        num_left = max(num_left, self._batch.num_blocks(seq.group))
+        if num_blocks + num_left > self._blocks.num_available:
+            return False
+        end = start + num_tokens
+        growth = self._blocks.grow(seq.seq_id, end, write_from=start)
+        table = self._blocks.table(seq.seq_id)
+        if growth is None or table is None:
+            raise CorruptState(f"sequence {seq.seq_id} kept {start} tokens and cannot go on")
+        seq.num_kept = 0
+        self._open_with_work(seq, start, end, tuple(table.ids), draft)
+        return True
+
+    def _open_with_work(
+        self, seq: Sequence, start: int, end: int, blocks: tuple[int, ...], draft: Draft
+    ) -> None:
+        """A row for tokens [0, ``start``), and the work of [``start``, ``end``)."""
+        if seq.num_tokens - start > 1 and draft.num_sharers > 0:
+            draft.num_sharers -= 1
+        self.open(seq, start, blocks, num_computed=start)
+        seq.num_owned = len(blocks) * self._block_size
+        self.add_work(seq, end - start, (), (), draft)
 
     def resume(self, seq: Sequence, blocks: tuple[int, ...]) -> None:
         """A swapped sequence is back on the device: it goes on where it stopped.
@@ -112,10 +151,11 @@ class Service:
         """Give what is left of the step to prompts whose share was smaller than their need."""
         for idx in draft.cut_short:
             seq, _ = draft.workers[idx]
+            work = draft.work[idx]
             extra = min(draft.budget, draft.prefill_left, seq.num_tokens - seq.num_planned)
+            extra = min(extra, self.chunk_max - work.num_tokens)
             if extra < 1:
                 continue
-            work = draft.work[idx]
             end = work.start + work.num_tokens + extra
             new_blocks = self._extend(seq, end, seq.num_planned, draft.copies)
             if new_blocks is None:
@@ -134,6 +174,12 @@ class Service:
             if samples:
                 self._sampled(seq, end, draft)
                 draft.num_partial -= 1
+
+    def confirm(self, seq: Sequence) -> int:
+        """Make what is computed findable, and give up what nothing of this sequence will see again;
+        returns the blocks given up."""
+        self._blocks.publish(seq.seq_id, self.key(seq.group), seq.token_ids, seq.num_computed)
+        return self._blocks.slide(seq.seq_id, seq.num_computed)
 
     def key(self, group: SequenceGroup) -> CacheKey:
         return CacheKey(salt=group.request.cache_salt)
@@ -176,6 +222,11 @@ class Service:
         """
         if end <= seq.num_owned:
             return (), ()
+        num_left = self._batch.num_blocks(seq.group)
+        if num_left:
+            needed = self._blocks.num_blocks_to_grow(seq.seq_id, end, write_from=start)
+            if needed and needed + num_left > self._blocks.num_available:
+                return None
         growth = self._blocks.grow(seq.seq_id, end, write_from=start)
         if growth is None:
             return None

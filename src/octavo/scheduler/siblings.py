@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from octavo.cache.block_manager import BlockManager
+from octavo.scheduler.batch_reserve import BatchReserve
 from octavo.scheduler.draft import Draft
 from octavo.scheduler.rows import Rows
 from octavo.scheduler.service import Service
@@ -18,10 +19,13 @@ class Siblings:
     other two cases: a sample that was dropped alone and comes back, and a beam that is chosen.
     """
 
-    def __init__(self, blocks: BlockManager, rows: Rows, service: Service) -> None:
+    def __init__(
+        self, blocks: BlockManager, rows: Rows, service: Service, batch: BatchReserve
+    ) -> None:
         self._blocks = blocks
         self._rows = rows
         self._service = service
+        self._batch = batch
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Open ``child`` on all that ``parent`` has computed, between two plans. Only references
@@ -44,18 +48,27 @@ class Siblings:
             if seq.row is not None or seq.is_finished:
                 continue
             num_shared = min(seq.num_prompt, seq.num_tokens - 1)
-            donor = next((s for s in open_seqs if _reaches(s, num_shared, draft)), None)
-            if donor is None or draft.share() < 1:
+            ahead = [s for s in open_seqs if _reaches(s, num_shared, draft)]
+            if not ahead or draft.share() < 1:
                 return
-            num_blocks = self._blocks.num_blocks_for(seq.num_tokens + 1)
-            num_own = num_blocks - num_shared // self._blocks.block_size
+            donors = [s for s in ahead if self._blocks.reaches_back(s.seq_id, num_shared)]
+            not_own = self._blocks.window.num_hidden(seq.num_tokens)
+            if donors:
+                not_own = max(not_own, num_shared // self._blocks.block_size)
+            num_own = self._blocks.num_blocks_for(seq.num_tokens + 1) - not_own
+            num_own += self._batch.num_blocks(group)
             num_growth = sum(_goes_on(open_seq) for open_seq in open_seqs)
-            if self._blocks.num_available < num_own + num_growth or not self._branch(
-                seq, donor, num_shared, draft
-            ):
+            is_room = self._blocks.num_available >= num_own + num_growth
+            if not is_room or not self._open(seq, donors, num_shared, draft):
                 draft.is_short = True
                 return
             open_seqs.append(seq)
+
+    def _open(self, seq: Sequence, donors: list[Sequence], num_shared: int, draft: Draft) -> bool:
+        """On what another one has computed of it, unless all have given that up: then alone."""
+        if donors:
+            return self._branch(seq, donors[0], num_shared, draft)
+        return self._service.reopen(seq, draft)
 
     def _branch(self, seq: Sequence, donor: Sequence, num_shared: int, draft: Draft) -> bool:
         """Open a sequence on the first ``num_shared`` tokens of another one of its group.

@@ -38,11 +38,6 @@ class Urgency:
             return
         self._not_before = draft.step_id + num_inflight + 2
         if self._preemptor.is_spared(victim):
-            self._inherit(victim, mine)
+            self._queues.inherit(victim, mine)
         else:
             self._preemptor.preempt(victim, draft)
-
-    def _inherit(self, group: SequenceGroup, urgent_band: float) -> None:
-        self._queues.running.remove(group)
-        group.rank = (urgent_band, *group.rank[1:])
-        self._queues.running.add(group)

@@ -60,6 +60,8 @@ class StatsCollector(Collector):
         yield self._gauge("octavo:oldest_swapped_seconds", text, stats.oldest_swapped_s)
         text = "Plans that the executor has."
         yield self._gauge("octavo:steps_in_flight", text, stats.num_inflight_steps)
+        text = "Prompt tokens that a step may compute, as the latency targets have it."
+        yield self._gauge("octavo:prefill_budget_tokens", text, stats.prefill_budget)
         text = "1 when there is work and no progress for longer than watchdog_s."
         yield self._gauge("octavo:stuck", text, stats.is_stuck)
         text = "Requests that wait, by what they wait for."
@@ -113,6 +115,12 @@ class StatsCollector(Collector):
             ("octavo:swap_out_blocks", "Blocks swapped out.", stats.swap_out_blocks_total),
             ("octavo:swap_in_blocks", "Blocks swapped in.", stats.swap_in_blocks_total),
             ("octavo:copied_blocks", "Copies on write.", stats.copied_blocks_total),
+            ("octavo:evicted_blocks", "Cached blocks reused.", stats.evicted_blocks_total),
+            (
+                "octavo:partial_preemptions",
+                "Preemptions that left a part of the blocks.",
+                stats.partial_preemptions_total,
+            ),
             ("vllm:prefix_cache_queries", "Prompt tokens.", stats.prefix_queried_tokens_total),
             ("vllm:prefix_cache_hits", "Of these, cached.", stats.prefix_hit_tokens_total),
             ("octavo:execute_seconds", "In native code.", stats.executed_s_total),

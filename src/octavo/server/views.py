@@ -48,7 +48,7 @@ def requests(engine: Engine) -> list[JsonDict]:
 
 def _request(engine: Engine, group: SequenceGroup, now: float) -> JsonDict:
     tables = (engine.blocks.table(seq.seq_id) for seq in group.unfinished)
-    held = {block_id for table in tables if table is not None for block_id in table.ids}
+    held = {i for table in tables if table is not None for i in table.ids[table.num_hidden :]}
     started = group.first_scheduled_time
     return {
         "id": group.request_id,
@@ -103,18 +103,21 @@ def _find(engine: Engine, name: str) -> SequenceGroup | None:
 def _sequence(engine: Engine, seq: Sequence) -> JsonDict:
     blocks, size = engine.blocks, engine.blocks.block_size
     table = blocks.table(seq.seq_id)
-    held: list[JsonDict] = []
+    first, held = 0, list[JsonDict]()
     if table is not None:
-        held = [_block(blocks.explain(block_id)) for block_id in table.ids]
+        first = table.num_hidden
+        held = [_block(blocks.explain(block_id)) for block_id in table.ids[first:]]
     elif blocks.is_swapped(seq.seq_id):
         swapped = blocks.report(num_holders=0).swapped[seq.seq_id]
+        first = swapped.num_hidden
         held = [
             _block(blocks.explain(block_id)) if on_device else _swapped_block(block_id)
-            for block_id, on_device in swapped.blocks
+            for block_id, on_device in swapped.blocks[first:]
         ]
+    num_filled = max(seq.num_computed, seq.num_kept)
     rows = [
-        {"index": idx, "num_tokens": min(size, max(0, seq.num_computed - idx * size))} | block
-        for idx, block in enumerate(held)
+        {"index": idx, "num_tokens": min(size, max(0, num_filled - idx * size))} | block
+        for idx, block in enumerate(held, first)
     ]
     return {
         "seq_id": seq.seq_id,
@@ -149,6 +152,8 @@ def _swapped_block(swap_block: int) -> JsonDict:
 
 def block_state(record: BlockRecord) -> str:
     """The place of a block in one word; blocks in use that several tables name are ``shared``."""
+    if record.is_null:
+        return "null"
     if record.ref_count > 1:
         return "shared"
     return "in use" if record.ref_count else record.place.value
@@ -174,8 +179,9 @@ def blocks_summary(engine: Engine) -> JsonDict:
 
 def blocks_full(engine: Engine, *, first: int, limit: int) -> JsonDict:
     """The summary, and the blocks from number ``first`` on, at most ``limit``. O(all blocks)."""
-    records = engine.blocks.dump()[first : first + limit]
-    num_left_out = max(0, engine.blocks.num_blocks - first - len(records))
+    every = engine.blocks.dump()
+    records = every[first : first + limit]
+    num_left_out = max(0, len(every) - first - len(records))
     named = {owner for record in records for owner in record.owners}
     return {
         **blocks_summary(engine),

@@ -97,7 +97,15 @@ class SchedulerConfig:
     admission_reserve       blocks that must be free for a start: none (first chunk), prompt,
                             expected (prompt and the mean answer so far), full (prompt and
                             max_tokens: nobody is ever preempted, and fewer run)
+    max_num_active_seqs     sequences that may have begun and not ended, running or preempted,
+                            [1, 65536]; a new one waits while others can come back. None: no bound
     priority_preemption     a class may take running sequences' blocks from the classes below it
+    batch_reserve           share of blocks and seats that the batch class leaves to the others
+                            unless it is alone, [0, 0.9]
+    high_watermark          share of the blocks, [0, 0.5], that must be available again before
+                            anybody starts, once a running group had to give some up
+    prefill_share           share of a step's tokens that prompts may take while others decode,
+                            [0, 1]; never less than min_prefill_tokens
 
     max_num_partial_prefills        prompts computed in part at once, [1, 65536]; they share a step
     max_long_partial_prefills       how many of them may be long, [1, 65536]: short ones pass
@@ -113,6 +121,8 @@ class SchedulerConfig:
 
     preemption_mode         swap (move blocks out), recompute (drop them), auto (the cheaper by
                             measurement), legacy (swap a group with several sequences, else drop)
+    partial_preemption      a sequence that is recomputed gives up only as many blocks as are wanted
+                            and keeps the others; not under legacy
     max_preemptions         a group preempted so often is spared while others can give, [0, 2**20];
                             0 spares nobody
     swapped_bonus_s         seconds, [0, 86400], by which a swapped group counts as older: what it
@@ -128,7 +138,11 @@ class SchedulerConfig:
     lookahead_window: int = 8
     max_overtakes: int = 16
     admission_reserve: str = "prompt"
+    max_num_active_seqs: int | None = None
     priority_preemption: bool = True
+    batch_reserve: float = 0.0
+    high_watermark: float = 0.02
+    prefill_share: float = 1.0
     max_num_partial_prefills: int = 4
     max_long_partial_prefills: int = 1
     long_prefill_token_threshold: int = 0
@@ -137,11 +151,16 @@ class SchedulerConfig:
     slo_ttft_ms: float | None = None
     min_prefill_tokens: int = 16
     preemption_mode: str = "auto"
+    partial_preemption: bool = True
     max_preemptions: int = 3
     swapped_bonus_s: float = 1.0
 
     def __post_init__(self) -> None:
         check_optional("max_model_len", self.max_model_len, 1, 2**30)
+        check_optional("max_num_active_seqs", self.max_num_active_seqs, 1, 65536)
+        _check_number("batch_reserve", self.batch_reserve, 0, 0.9)
+        _check_number("high_watermark", self.high_watermark, 0, 0.5)
+        _check_number("prefill_share", self.prefill_share, 0, 1)
         for name, (low, high) in _SCHEDULER_RANGES.items():
             check_range(name, getattr(self, name), low, high)
         for name, choices in _SCHEDULER_CHOICES.items():

@@ -81,6 +81,15 @@ class DecoderSpec:
     logit_soft_cap: float | None = None
     tied_output: bool = False
 
+    @property
+    def window(self) -> int | None:
+        """How many positions back a token is seen by some layer; None where one sees everything.
+
+        The layers share a block table, so a block goes when the last of them has no use for it.
+        """
+        windows = [layer.window for layer in self.layers]
+        return None if None in windows else max(filter(None, windows), default=None)
+
     def kv_bytes_per_token(self) -> int:
         """Bytes of float16 K and V that one token adds in all layers together."""
         return sum(4 * layer.num_kv_heads * layer.head_dim for layer in self.layers)

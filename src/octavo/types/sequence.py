@@ -23,7 +23,7 @@ class SequenceStatus(Enum):
     WAITING = "waiting"  # never ran
     RUNNING = "running"  # has a row and blocks
     SWAPPED = "swapped"  # its blocks are in the swap pool; no row
-    PREEMPTED = "preempted"  # ran, gave its row and blocks back, waits to compute them again
+    PREEMPTED = "preempted"  # ran, gave its row and blocks back, or some, and computes them again
     FINISHED = "finished"  # has neither; final
 
 
@@ -56,6 +56,7 @@ class Sequence:
                 later one is the row's own sample
     epoch       changes whenever the row is given up, so that a late result can be told
     num_scored  prompt positions whose logprob is known, of the first num_to_score
+    num_kept    while preempted: leading tokens whose blocks it still has, nobody else's business
     num_owned   slots that may be written without asking for blocks: in the table, and not shared
     step_id     the last plan that has work of this sequence; no plan has two
     num_before  tokens that were planned before that plan: a later copy may rely on them
@@ -72,6 +73,7 @@ class Sequence:
         "num_computed",
         "num_given",
         "num_inflight_samples",
+        "num_kept",
         "num_owned",
         "num_planned",
         "num_prompt",
@@ -101,6 +103,7 @@ class Sequence:
         self.num_inflight_samples = 0
         self.num_given = 0
         self.num_owned = 0
+        self.num_kept = 0
         self.step_id = 0
         self.num_before = 0
         self.is_steered = False
@@ -155,7 +158,7 @@ class Sequence:
         self.row = None
         self.epoch += 1
         self.num_computed = self.num_planned = self.num_inflight_samples = self.num_given = 0
-        self.num_owned = 0
+        self.num_owned = self.num_kept = 0
 
 
 class SequenceGroup:

@@ -108,7 +108,7 @@ def test_growth_is_exact_a_block_with_room_needs_nothing() -> None:
         assert manager.num_blocks_to_grow(1, num_tokens, write_from=num_tokens - 1) == 0
         assert manager.grow(1, num_tokens, write_from=num_tokens - 1) is not None
     assert manager.grow(1, 5, write_from=4) is None
-    assert not manager.arriving_covers(1, 5)
+    assert manager.num_blocks_missing(1, 5) == 1
 
 
 def test_what_is_published_is_never_written_again() -> None:
@@ -367,8 +367,8 @@ def test_freed_blocks_return_with_the_fence() -> None:
     manager.free(2)
     manager.free(2)  # has nothing: no error
     assert manager.usage().num_limbo == 1
-    assert not manager.arriving_covers(3, 12)
-    assert manager.arriving_covers(3, 8)
+    assert manager.num_blocks_missing(3, 12) == 1
+    assert manager.num_blocks_missing(3, 8) == 0
     manager.step_completed(2)
     assert manager.usage().num_free == 2
     manager.check(set())

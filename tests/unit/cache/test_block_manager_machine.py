@@ -9,7 +9,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase
 
-from cache_machine import BlockManagerMachine, CollidingMachine, FrequencyMachine
+from cache_machine import BlockManagerMachine
+from cache_machine_variants import CollidingMachine, FrequencyMachine
 from octavo.cache.block_pool import BlockPool
 from octavo.types.errors import CorruptState
 from transitions import run_machine

@@ -31,5 +31,11 @@ def test_a_copy_shares_nothing_but_the_blocks() -> None:
 
 
 def test_a_swapped_table_knows_the_tier_of_each_block() -> None:
-    table = SwappedTable([SwappedBlock(4, True), SwappedBlock(0, False)], 6, publishes=True)
-    assert (table.device_ids(), table.swap_ids()) == ([4], [0])
+    before = BlockTable(4)
+    before.ids, before.num_tokens, before.num_hidden = [0, 4, 7], 10, 1
+    table = SwappedTable(before)
+    assert (table.device_ids(), table.swap_ids()) == ([0, 4, 7], [])
+    table.blocks[2] = SwappedBlock(1, False)
+    assert (table.device_ids(), table.swap_ids()) == ([0, 4], [1])
+    after = table.to_table(4, {1: 5})
+    assert (after.ids, after.num_tokens, after.num_hidden) == ([0, 4, 5], 10, 1)

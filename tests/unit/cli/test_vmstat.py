@@ -72,7 +72,7 @@ def test_the_header_comes_again(pauses):
 
 
 def document(time_s: float, count: int) -> dict:
-    names = "swap_in_blocks swap_out_blocks copied_blocks preemptions prompt_tokens"
+    names = "swap_in_blocks swap_out_blocks copied_blocks evicted_blocks preemptions prompt_tokens"
     counters = dict.fromkeys(
         [f"{name}_total" for name in (*names.split(), "generation_tokens", "steps")], count
     )

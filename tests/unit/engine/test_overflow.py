@@ -32,6 +32,20 @@ def test_the_answer_room_is_the_most_that_fits(num_blocks: int, num_samples: int
         assert max(room, 0) == max(fits, default=0)
 
 
+def test_a_model_that_forgets_needs_room_for_its_window_only() -> None:
+    """Each sequence holds at most three blocks, and a chunk takes one more."""
+    limits = AdmissionLimits(1000, 9 * 8, 8, num_window_blocks=3)
+    assert limits.num_tokens_max == 1000
+    for num_samples in (1, 2):
+        assert limits.answer_room(300, num_samples) == 700
+        assert limits.prompt_room(100, num_samples) == 900
+    kept = AdmissionLimits(1000, 9 * 8, 8)
+    assert limits.answer_room(30, 3) == kept.answer_room(30, 3)
+    tight = AdmissionLimits(1000, 3 * 8, 8, num_window_blocks=3)
+    assert tight.num_tokens_max == 24
+    assert tight.answer_room(20, 1) == 4
+
+
 def test_the_answer_room_ends_with_the_context() -> None:
     assert AdmissionLimits(20, 800, 8).answer_room(15, 3) == 5
     assert AdmissionLimits(20, 800, 8).answer_room(25, 3) == -5

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gguf_writer import GgufWriter
@@ -38,6 +40,18 @@ def test_the_embedding_scale_is_rounded_to_float32():
     writer = tiny_gemma3()
     writer.metadata["gemma3.embedding_length"] = 640
     assert spec(writer)[0].embedding_scale == 25.298221588134766
+
+
+def test_a_model_sees_as_far_as_its_farthest_layer():
+    writer = tiny_gemma3()
+    assert windows(writer) == [8, 8]
+    assert spec(writer)[0].window == 8
+    writer.metadata["gemma3.attention.sliding_window_pattern"] = 2
+    assert windows(writer) == [8, None]
+    assert spec(writer)[0].window is None
+    decoder = spec(tiny_gemma3())[0]
+    wider = replace(decoder.layers[0], window=20)
+    assert replace(decoder, layers=(*decoder.layers, wider)).window == 20
 
 
 def test_every_sixth_layer_sees_everything():

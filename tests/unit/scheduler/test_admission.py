@@ -207,3 +207,42 @@ class TestTimeouts:
             rig.add(1, timeout_s=1000.0, max_tokens=1)
             rig.step()
         assert len(rig.scheduler._deadlines) <= 64
+
+
+def test_no_more_begin_than_may_be_active() -> None:
+    rig = Rig(max_num_active_seqs=2)
+    groups = [rig.add(4, max_tokens=4) for _ in range(4)]
+    rig.step()
+    assert started(rig, *groups) == [0, 1]
+    assert rig.scheduler.blocked is None  # nobody holds what they wait for
+    rig.drain()
+    assert started(rig, *groups) == [0, 1, 2, 3]
+
+
+def test_who_was_preempted_counts_as_active() -> None:
+    rig = Rig(max_num_active_seqs=2, preemption_mode="recompute", high_watermark=0.0)
+    first, second, third = (rig.add(4, max_tokens=12) for _ in range(3))
+    rig.step()
+    rig.scheduler.force_preempt(second)
+    while not first.is_finished:
+        rig.step()
+        assert third.first_scheduled_time is None
+    rig.drain()
+    assert third.is_finished
+
+
+def test_a_group_larger_than_the_limit_runs_alone() -> None:
+    rig = Rig(max_num_active_seqs=2)
+    rig.add(4)
+    large = rig.add(4, num_samples=3)
+    rig.drain()
+    assert large.is_finished
+
+
+def test_prompts_get_their_share_beside_decodes_and_all_of_it_alone() -> None:
+    rig = Rig(num_blocks=64, max_num_batched_tokens=40, prefill_share=0.5, min_prefill_tokens=1)
+    rig.add(40, max_tokens=30)
+    assert rig.step().num_tokens == 40  # nobody decodes
+    rig.add(100)
+    assert rig.step().num_tokens == 1 + 20
+    rig.drain()

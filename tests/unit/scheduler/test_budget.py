@@ -100,6 +100,10 @@ class TestDelayFactor:
         assert delay.last_prefill_s == 0.1
 
     def test_nobody_waits_beyond_the_bound(self) -> None:
+        hurried = DelayFactor(100.0, wait_max_s=5.0, ttft_s=1.0)
+        hurried.observe(0.3, has_prefill=True)
+        assert not hurried.has_passed(0.69, is_idle=False)
+        assert hurried.has_passed(0.71, is_idle=False)
         delay = DelayFactor(100.0, wait_max_s=5.0)
         delay.observe(10.0, has_prefill=True)
         assert not delay.has_passed(4.9, is_idle=False)

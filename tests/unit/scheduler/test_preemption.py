@@ -153,6 +153,19 @@ def test_who_came_back_before_the_failure_was_known_computes_again() -> None:
     assert_answers(group)
 
 
+def test_who_was_promoted_starts_in_peace() -> None:
+    rig = Rig(num_blocks=3, prefix_caching=False, preemption_mode="recompute")
+    groups = [rig.add(8, max_tokens=9), rig.add(6, max_tokens=4), rig.add(1, max_tokens=9)]
+    for group in groups:  # all have waited too long; the last one's loss would be least
+        rig.scheduler.waiting.remove(group)
+        group.rank = (-1.0, *group.rank[1:])
+        rig.scheduler.waiting.add(group)
+    rig.step()
+    assert all(rig.scheduler._preemptor.is_spared(group) for group in groups)
+    rig.drain()
+    assert_answers(*groups)
+
+
 class TestUrgency:
     def test_an_interactive_request_displaces_a_batch_one(self) -> None:
         rig = Rig(max_num_seqs=2)
@@ -186,3 +199,16 @@ class TestUrgency:
         assert (batch.rank[0], batch.num_preemptions) == (0.0, 1)
         rig.drain()
         assert_answers(batch)
+
+    def test_who_computes_the_prefix_of_an_urgent_one_inherits_its_class(self) -> None:
+        rig = Rig(max_num_batched_tokens=8, max_long_partial_prefills=2)
+        prompt = list(range(100, 164))
+        batch = rig.add(prompt, service_class=ServiceClass.BATCH)
+        rig.step()
+        urgent = rig.add([*prompt, 7], service_class=ServiceClass.INTERACTIVE)
+        rig.step()
+        assert urgent.first_scheduled_time is None
+        assert batch.rank[0] == 0.0
+        rig.drain()
+        assert_answers(urgent, batch)
+        assert urgent.num_cached_tokens >= 56

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from echo import EchoExecutor, PlanError, expected_tokens
+from echo import EchoExecutor, PlanError, checksum_rule, expected_tokens
+from echo_parts import windowed_rule
 from octavo.cache.block_manager import BlockManager
 from octavo.scheduler.scheduler import Scheduler
 from octavo.scheduler.service import Service
@@ -51,7 +52,7 @@ class World:
         num_samples = rng.choice([1, 1, 2, self.samples_max])
         num_samples = min(num_samples, self.config.max_num_seqs, self.executor.num_rows)
         # As admission does: the prompt once and each sample's own blocks fit into an empty pool.
-        num_blocks = self.executor.num_blocks
+        num_blocks = self.blocks.num_blocks
         len_max = (num_blocks - num_samples) * BLOCK_SIZE
         if len_max < 1:
             num_samples, len_max = 1, num_blocks * BLOCK_SIZE - 1
@@ -59,6 +60,11 @@ class World:
         shared = len(prompt) // BLOCK_SIZE
         room = ((num_blocks - shared) // num_samples + shared) * BLOCK_SIZE - len(prompt)
         self.file(prompt, num_samples, min(room, rng.randint(1, 20)))
+
+    def add_long(self) -> None:
+        """One that the pool could not hold if nothing of it were ever given up."""
+        num_slots = self.blocks.num_slots
+        self.file(self.prompt(self.rng.randint(1, 3 * num_slots)), 1, self.rng.randint(1, 60))
 
     def prompt(self, length: int) -> list[int]:
         """Often one that begins as an earlier one did."""
@@ -163,7 +169,9 @@ class World:
             self.retire(seq.group)
 
 
-def make_world(seed: int, fail_rate: float = 0.0, **fixed: object) -> World:
+def make_world(
+    seed: int, fail_rate: float = 0.0, window: int | None = None, **fixed: object
+) -> World:
     rng = random.Random(seed)
     num_rows = rng.randint(1, 8)
     executor = EchoExecutor(
@@ -172,7 +180,9 @@ def make_world(seed: int, fail_rate: float = 0.0, **fixed: object) -> World:
         num_rows=num_rows,
         num_swap_blocks=rng.choice([0, 2, 5, 20]),
         depth=rng.randint(1, 3),
+        rule=checksum_rule if window is None else windowed_rule(window),
     )
+    executor.window = window
     executor.fail_steps |= {i for i in range(1, STEPS_MAX) if rng.random() < fail_rate}
     choices: dict[str, object] = {
         "max_num_seqs": rng.randint(1, 8),
@@ -193,6 +203,11 @@ def make_world(seed: int, fail_rate: float = 0.0, **fixed: object) -> World:
         "preemption_mode": rng.choice(["swap", "recompute", "auto", "legacy"]),
         "max_preemptions": rng.choice([0, 1, 3]),
         "priority_preemption": rng.choice([True, False]),
+        "batch_reserve": rng.choice([0, 0, 0.2, 0.5]),
+        "high_watermark": rng.choice([0, 0.02, 0.3]),
+        "partial_preemption": rng.choice([True, True, False]),
+        "max_num_active_seqs": rng.choice([None, None, 2, 5]),
+        "prefill_share": rng.choice([1, 1, 0.3]),
     }
     config = SchedulerConfig(**(choices | fixed))  # type: ignore[arg-type]
     blocks = BlockManager(
@@ -201,17 +216,19 @@ def make_world(seed: int, fail_rate: float = 0.0, **fixed: object) -> World:
         num_swap_blocks=executor.num_swap_blocks,
         prefix_caching=rng.random() < 0.8,
         watermark=rng.choice([0.0, 0.1]),
+        window=window,
     )
     scheduler = Scheduler(blocks, config, num_rows=num_rows)
     return World(rng, config, executor, blocks, scheduler, samples_max=rng.randint(2, 4))
 
 
 def play(seed: int, fail_rate: float = 0.0, num_events: int = 250, **fixed: object) -> World:
-    world = make_world(seed, fail_rate, **fixed)
+    world = make_world(seed, fail_rate, **fixed)  # type: ignore[arg-type]
+    window_blocks = world.blocks.window.num_blocks_max
+    forgets = window_blocks is not None and window_blocks < world.blocks.num_blocks
     for _ in range(num_events):
-        event = world.rng.choices(
-            [world.add, world.abort, world.force, world.step], [2, 0.5, 0.5, 12]
-        )[0]
+        add = world.add_long if forgets and world.rng.random() < 0.5 else world.add
+        event = world.rng.choices([add, world.abort, world.force, world.step], [2, 0.5, 0.5, 12])[0]
         event()
         world.scheduler.check()
     while world.live or world.scheduler.num_inflight:
@@ -220,10 +237,14 @@ def play(seed: int, fail_rate: float = 0.0, num_events: int = 250, **fixed: obje
 
 
 def assert_right(world: World) -> None:
+    window = world.executor.window
     for group in world.ended:
         for seq in group.sequences:
             expected = expected_tokens(
-                seq.token_ids[: seq.num_prompt], seq.num_tokens_max - seq.num_prompt, seq.sampling
+                seq.token_ids[: seq.num_prompt],
+                seq.num_tokens_max - seq.num_prompt,
+                seq.sampling,
+                checksum_rule if window is None else windowed_rule(window),
             )
             if seq.finish_reason is not FinishReason.LENGTH:
                 expected = expected[: seq.num_outputs]
@@ -248,6 +269,12 @@ def test_and_so_it_is_when_steps_fail(seed: int) -> None:
     assert_right(play(seed, fail_rate=0.05))
 
 
+@pytest.mark.parametrize("seed", range(2000, 2024))
+def test_and_when_what_is_behind_a_window_is_given_up(seed: int) -> None:
+    window = random.Random(seed).choice([2, 7, 9, 16, 20])
+    assert_right(play(seed, fail_rate=0.02 * (seed % 2), window=window))
+
+
 def test_the_histories_do_all_that_they_should_test() -> None:
     seen: Counter[str] = Counter()
     for seed in range(50):
@@ -256,14 +283,15 @@ def test_the_histories_do_all_that_they_should_test() -> None:
         counts = world.scheduler.preemptions
         seen["swaps"] += counts.num_swaps
         seen["recomputes"] += counts.num_recomputes
+        seen["partials"] += counts.num_partials
         seen["fallbacks"] += counts.num_swap_fallbacks
         seen["clean"] += counts.num_clean_blocks
         seen["promotions"] += world.scheduler.num_promotions
         for group in world.ended:
             seen.update(str(seq.finish_reason) for seq in group.sequences)
     kinds = (
-        "copies swap_ins swap_outs forks cached swaps recomputes fallbacks clean promotions"
-        " length abort timeout"
+        "copies swap_ins swap_outs forks cached swaps recomputes partials fallbacks clean"
+        " promotions length abort timeout"
     )
     rare = {kind: seen[kind] for kind in kinds.split() if seen[kind] < 10}
     assert not rare
