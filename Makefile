@@ -40,8 +40,8 @@ test-sanitize: $(VENV)/.dev ## native tests under ASan+UBSan, the thread pool an
 	$(BIN)/ctest --test-dir build/asan --output-on-failure
 	$(BIN)/cmake -S native -B build/tsan -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja -DOCTAVO_TESTS=ON \
 	  -DCMAKE_BUILD_TYPE=RelWithDebInfo -DOCTAVO_SANITIZE=thread
-	$(BIN)/cmake --build build/tsan --target thread_pool_test decoder_test
-	$(BIN)/ctest --test-dir build/tsan --output-on-failure -R 'thread_pool_test|decoder_test'
+	$(BIN)/cmake --build build/tsan --target thread_pool_test decoder_test decoder_settings_test
+	$(BIN)/ctest --test-dir build/tsan --output-on-failure -R 'thread_pool_test|decoder_test|decoder_settings_test'
 
 check: $(VENV)/.dev ## lint, format, types, layers, limits: what must be clean before a commit
 	$(BIN)/ruff check .
@@ -61,6 +61,7 @@ bench: $(VENV)/.dev ## kernels beside their ceilings, then engines beside each o
 	$(BIN)/cmake --build build/native
 	build/native/gemm_bench
 	build/native/attention_bench
+	build/native/sampler_bench
 	$(BIN)/python benchmarks/compare.py
 
 clean: ## remove .venv and build/

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from echo_parts import (
     POISON,
+    VOCAB_SIZE,
     Memory,
     PlanError,
     Row,
@@ -21,7 +22,7 @@ from echo_parts import (
     Slot,
     checksum_rule,
     expected_tokens,
-    unbanned,
+    ruled,
     want,
 )
 from octavo.types.errors import StepFailed
@@ -164,12 +165,17 @@ class EchoExecutor:
             want(opened.row not in self._rows, f"row {opened.row} is opened twice")
             self._check_opened(opened)
             row = Row(opened.sampling, list(opened.blocks), opened.num_computed)
+            row.history, row.num_prompt = list(opened.history), opened.num_prompt
             row.is_unread = opened.num_computed > 0
             row.num_hidden = self._num_hidden(opened.num_computed)
             self._rows[opened.row] = row
             self._own(opened.row, row, row.num_hidden)
 
     def _check_opened(self, opened: RowOpen) -> None:
+        num_known, needs = len(opened.history), opened.sampling.needs_history
+        want(0 <= opened.num_prompt <= num_known, f"row {opened.row} has {num_known} tokens known")
+        want(needs or not num_known, f"row {opened.row} is told a history that it does not need")
+        want(num_known >= opened.num_computed or not needs, f"row {opened.row} has no history")
         num_slots = len(opened.blocks) * self.block_size
         want(
             0 <= opened.num_computed <= num_slots,
@@ -233,6 +239,8 @@ class EchoExecutor:
     def _check_tokens(self, work: RowWork, row: Row) -> None:
         want(work.start == row.num_computed, f"start {work.start}, but {row.num_computed} computed")
         want(len(work.targets) <= work.num_tokens, "more targets than tokens")
+        num_bytes = (VOCAB_SIZE + 7) // 8
+        want(len(work.allowed) in (0, num_bytes), f"a mask of {len(work.allowed)} bytes")
         if work.logits_of is not None:
             want(work.num_tokens == 0 == len(work.token_ids), "a fork computes nothing")
             want(work.samples, f"row {work.row} forks and does not sample")
@@ -435,11 +443,25 @@ class EchoExecutor:
         row.last_sample = None
         if not work.samples:
             return RowResult(work.row, scored=scored)
-        token_id = self._rule(row.tokens, row.sampling)
-        row.last_sample = unbanned(token_id, len(row.tokens), row.sampling)
+        token_id = self._sample(work, row)
+        if token_id is None:
+            row.has_failed = True
+            row.last_sample = 0
+            return RowResult(work.row, error="the settings leave no token")
+        row.last_sample = token_id
         wants = row.sampling.num_logprobs is not None
         logprobs = self._logprobs(row.last_sample, row.sampling) if wants else None
         return RowResult(work.row, row.last_sample, logprobs, scored)
+
+    def _sample(self, work: RowWork, row: Row) -> int | None:
+        """None when the row's settings and mask leave nothing."""
+        needs = row.sampling.needs_history
+        want(not needs or row.history == row.tokens, f"row {work.row} has another history")
+        chosen = self._rule(row.tokens, row.sampling)
+        token_id = ruled(chosen, row.tokens, row.num_prompt, row.sampling, work.allowed)
+        if needs and token_id is not None:
+            row.history.append(token_id)
+        return token_id
 
     def _join(self, work: RowWork, row: Row) -> None:
         """A fork samples from its parent's logits, so its past must be its parent's."""

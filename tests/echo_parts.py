@@ -52,14 +52,50 @@ def expected_tokens(
     sampling = sampling or RowSampling()
     tokens = list(prompt)
     for _ in range(num_tokens):
-        tokens.append(unbanned(rule(tokens, sampling), len(tokens), sampling))
+        token_id = ruled(rule(tokens, sampling), tokens, len(prompt), sampling)
+        assert token_id is not None, "the settings leave no token"
+        tokens.append(token_id)
     return tokens[len(prompt) :]
 
 
-def unbanned(token_id: int, position: int, sampling: RowSampling) -> int:
-    while position < sampling.banned_until and token_id in sampling.banned_ids:
-        token_id = (token_id + 1) % VOCAB_SIZE
-    return token_id
+def ruled(
+    token_id: int,
+    tokens: Sequence[int],
+    num_prompt: int,
+    sampling: RowSampling,
+    allowed: bytes = b"",
+) -> int | None:
+    """The first id from ``token_id`` on, round the vocabulary, that may come after ``tokens``; None
+    if none may. Penalties and biases shift where it begins, so an id depends on each of them and on
+    the history that they look at."""
+    outputs = tokens[num_prompt:]
+    shift = sum(int(8 * bias) for _, bias in sampling.logit_bias)
+    shift += int(8 * sampling.frequency_penalty) * len(outputs)
+    shift += int(8 * sampling.presence_penalty) * len(set(outputs))
+    shift += int(8 * (sampling.repetition_penalty - 1)) * len(set(tokens))
+    first = (token_id + shift) % 256 if shift else token_id  # a byte: no shift ends an answer
+    for step in range(VOCAB_SIZE):
+        choice = (first + step) % VOCAB_SIZE
+        if _may_come(choice, tokens, outputs, sampling, allowed):
+            return choice
+    return None
+
+
+def _may_come(
+    token_id: int,
+    tokens: Sequence[int],
+    outputs: Sequence[int],
+    sampling: RowSampling,
+    allowed: bytes,
+) -> bool:
+    if len(tokens) < sampling.banned_until and token_id in sampling.banned_ids:
+        return False
+    if sampling.allowed_ids and token_id not in sampling.allowed_ids:
+        return False
+    if allowed and not allowed[token_id // 8] >> token_id % 8 & 1:
+        return False
+    ending = (*outputs, token_id)
+    return not any(ending[-len(word) :] == word for word in sampling.bad_words)
 
 
 class Memory:
@@ -84,6 +120,8 @@ class Row:
     sampling: RowSampling
     blocks: list[int]
     num_computed: int
+    history: list[int] = field(default_factory=list)  # kept if the settings need it
+    num_prompt: int = 0
     slots: list[Slot] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     last_sample: int | None = None

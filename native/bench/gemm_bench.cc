@@ -12,6 +12,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,7 @@ uint64_t ticks() {
 struct Options {
   bool smoke = false;
   bool cold = false;
-  std::string isa;
+  std::optional<std::string> isa;
   std::string type;
 };
 

@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -53,16 +54,18 @@ void load_matrix(Decoder& decoder, Slot slot, std::optional<size_t> layer_idx, u
 }
 
 // (row, start, num_tokens, num_token_ids, num_new_blocks, num_targets, samples, num_replaced,
-// logits_of)
-using WorkTuple =
-    std::tuple<size_t, size_t, size_t, size_t, size_t, size_t, bool, size_t, std::optional<size_t>>;
+// logits_of, num_allowed_bytes)
+using WorkTuple = std::tuple<size_t, size_t, size_t, size_t, size_t, size_t, bool, size_t,
+                             std::optional<size_t>, size_t>;
 using CopyTuple = std::tuple<int32_t, int32_t, size_t>;
 using MoveTuple = std::tuple<int32_t, int32_t>;
 using ReplacementTuple = std::tuple<size_t, int32_t>;
 
 void set_work(Batch& batch, const std::vector<WorkTuple>& work) {
-  for (const auto& [row, start, tokens, ids, blocks, targets, samples, replaced, parent] : work) {
-    batch.work.push_back({row, start, tokens, ids, blocks, targets, samples, replaced, parent});
+  for (const auto& [row, start, tokens, ids, blocks, targets, samples, replaced, parent, allowed] :
+       work) {
+    batch.work.push_back(
+        {row, start, tokens, ids, blocks, targets, samples, replaced, parent, allowed});
   }
 }
 
@@ -71,7 +74,8 @@ Batch make_batch(std::vector<size_t> closed, std::vector<RowOpen> opened,
                  const std::vector<MoveTuple>& swap_ins, const std::vector<MoveTuple>& swap_outs,
                  const std::vector<CopyTuple>& copies, const std::vector<WorkTuple>& work,
                  std::vector<int32_t> token_ids, std::vector<int32_t> new_blocks,
-                 std::vector<int32_t> targets, const std::vector<ReplacementTuple>& replaced) {
+                 std::vector<int32_t> targets, const std::vector<ReplacementTuple>& replaced,
+                 const nb::bytes& allowed) {
   Batch batch;
   batch.closed = std::move(closed);
   batch.opened = std::move(opened);
@@ -83,25 +87,9 @@ Batch make_batch(std::vector<size_t> closed, std::vector<RowOpen> opened,
   batch.new_blocks = std::move(new_blocks);
   batch.targets = std::move(targets);
   for (const auto& [table_idx, block] : replaced) batch.replaced.push_back({table_idx, block});
+  const auto* mask = static_cast<const uint8_t*>(allowed.data());
+  batch.allowed.assign(mask, mask + allowed.size());
   return batch;
-}
-
-RowOpen make_open(size_t row, float temperature, uint32_t top_k, float top_p, float min_p,
-                  uint64_t seed, uint32_t sample_idx, std::optional<int32_t> num_logprobs,
-                  uint32_t banned_until, std::vector<int32_t> banned_ids, size_t num_computed,
-                  std::vector<int32_t> blocks) {
-  return {row,
-          {.temperature = temperature,
-           .top_k = top_k,
-           .top_p = top_p,
-           .min_p = min_p,
-           .seed = seed,
-           .sample_idx = sample_idx,
-           .num_logprobs = num_logprobs.value_or(-1),
-           .banned_until = banned_until,
-           .banned_ids = std::move(banned_ids)},
-          num_computed,
-          std::move(blocks)};
 }
 
 std::vector<std::tuple<int32_t, float>> top_of(const SampledToken& token) {
@@ -138,7 +126,7 @@ std::vector<std::string> kernel_names(bool runnable_only) {
   return names;
 }
 
-std::string selected_kernel(const std::string& forced) {
+std::string selected_kernel(std::optional<std::string_view> forced) {
   return std::string(select_kernels(cpu_features(), forced).name);
 }
 
@@ -193,6 +181,29 @@ void bind_config(nb::module_& m) {
       .def_rw("tied_output", &DecoderConfig::tied_output);
 }
 
+void bind_sampling(nb::module_& m) {
+  nb::class_<SamplingSpec>(m, "SamplingSpec")
+      .def(nb::init<>())
+      .def_rw("temperature", &SamplingSpec::temperature)
+      .def_rw("top_k", &SamplingSpec::top_k)
+      .def_rw("top_p", &SamplingSpec::top_p)
+      .def_rw("min_p", &SamplingSpec::min_p)
+      .def_rw("seed", &SamplingSpec::seed)
+      .def_rw("sample_idx", &SamplingSpec::sample_idx)
+      .def_rw("num_logprobs", &SamplingSpec::num_logprobs, nb::arg().none())
+      .def_rw("banned_until", &SamplingSpec::banned_until)
+      .def_rw("banned_ids", &SamplingSpec::banned_ids)
+      .def_rw("typical_p", &SamplingSpec::typical_p)
+      .def_rw("top_n_sigma", &SamplingSpec::top_n_sigma)
+      .def_rw("repetition_penalty", &SamplingSpec::repetition_penalty)
+      .def_rw("presence_penalty", &SamplingSpec::presence_penalty)
+      .def_rw("frequency_penalty", &SamplingSpec::frequency_penalty)
+      .def_rw("logit_bias", &SamplingSpec::logit_bias)
+      .def_rw("allowed_ids", &SamplingSpec::allowed_ids)
+      .def_rw("bad_words", &SamplingSpec::bad_words)
+      .def_rw("has_processed_logprobs", &SamplingSpec::has_processed_logprobs);
+}
+
 void bind_slots(nb::module_& m) {
   nb::enum_<Slot> slots(m, "Slot");
   for (size_t i = 0; i < kNumSlots; ++i) {
@@ -228,19 +239,11 @@ void bind_results(nb::module_& m) {
 void bind_decoder(nb::module_& m) {
   using NoGil = nb::call_guard<nb::gil_scoped_release>;
   nb::class_<RowOpen>(m, "RowOpen")
-      .def(
-          "__init__",
-          [](RowOpen* self, size_t row, float temperature, uint32_t top_k, float top_p, float min_p,
-             uint64_t seed, uint32_t sample_idx, std::optional<int32_t> num_logprobs,
-             uint32_t banned_until, std::vector<int32_t> banned_ids, size_t num_computed,
-             std::vector<int32_t> blocks) {
-            new (self) RowOpen(make_open(row, temperature, top_k, top_p, min_p, seed, sample_idx,
-                                         num_logprobs, banned_until, std::move(banned_ids),
-                                         num_computed, std::move(blocks)));
-          },
-          "row"_a, nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a,
-          "sample_idx"_a, "num_logprobs"_a.none(), "banned_until"_a, "banned_ids"_a,
-          "num_computed"_a, "blocks"_a);
+      .def(nb::init<size_t, SamplingSpec, size_t, std::vector<int32_t>, std::vector<int32_t>,
+                    size_t, std::optional<std::string>>(),
+           "row"_a, nb::kw_only(), "sampling"_a, "num_computed"_a = 0,
+           "blocks"_a = std::vector<int32_t>(), "history"_a = std::vector<int32_t>(),
+           "num_prompt"_a = 0, "refusal"_a.none() = nb::none());
   nb::class_<Batch>(m, "Batch")
       .def(
           "__init__",
@@ -248,16 +251,17 @@ void bind_decoder(nb::module_& m) {
              const std::vector<MoveTuple>& swap_ins, const std::vector<MoveTuple>& swap_outs,
              const std::vector<CopyTuple>& copies, const std::vector<WorkTuple>& work,
              std::vector<int32_t> token_ids, std::vector<int32_t> new_blocks,
-             std::vector<int32_t> targets, const std::vector<ReplacementTuple>& replaced) {
+             std::vector<int32_t> targets, const std::vector<ReplacementTuple>& replaced,
+             const nb::bytes& allowed) {
             new (self) Batch(make_batch(std::move(closed), std::move(opened), swap_ins, swap_outs,
                                         copies, work, std::move(token_ids), std::move(new_blocks),
-                                        std::move(targets), replaced));
+                                        std::move(targets), replaced, allowed));
           },
           nb::kw_only(), "closed"_a, "opened"_a, "swap_ins"_a, "swap_outs"_a, "copies"_a, "work"_a,
-          "token_ids"_a, "new_blocks"_a, "targets"_a, "replaced"_a);
+          "token_ids"_a, "new_blocks"_a, "targets"_a, "replaced"_a, "allowed"_a);
   nb::class_<Decoder>(m, "Decoder")
-      .def(nb::init<DecoderConfig, size_t, std::string_view, uint32_t>(), "config"_a,
-           "num_threads"_a, "isa"_a, "spin_us"_a = 50, NoGil())
+      .def(nb::init<DecoderConfig, size_t, std::optional<std::string_view>, uint32_t>(), "config"_a,
+           "num_threads"_a, "isa"_a.none(), "spin_us"_a = 50, NoGil())
       .def("load_matrix", &load_matrix, "slot"_a, "layer_idx"_a.none(), "ggml_type"_a, "rows"_a,
            "cols"_a, "data"_a, NoGil())
       .def("load_vector", &load_vector, "slot"_a, "layer_idx"_a.none(), "data"_a, NoGil())
@@ -280,12 +284,13 @@ void bind_decoder(nb::module_& m) {
 NB_MODULE(_native, m) {
   m.doc() = "The native core of octavo: weights, KV memory, and one call per step.";
   octavo::bind_config(m);
+  octavo::bind_sampling(m);
   octavo::bind_slots(m);
   octavo::bind_results(m);
   octavo::bind_decoder(m);
   m.def("cpu_features", &octavo::feature_names);
   m.def("kernel_names", &octavo::kernel_names, "runnable_only"_a);
-  m.def("selected_kernel", &octavo::selected_kernel, "forced"_a);
+  m.def("selected_kernel", &octavo::selected_kernel, "forced"_a.none());
   m.def(
       "is_supported",
       [](uint32_t ggml_type) {

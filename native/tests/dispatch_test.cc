@@ -51,8 +51,8 @@ TEST(every_type_has_its_own_kernel) {
 }
 
 TEST(the_best_table_that_can_run_is_chosen) {
-  CHECK_EQ(std::string(select_kernels(0, "").name), std::string("scalar"));
-  CHECK_EQ(&select_kernels(~0u, ""), compiled_kernels().front());
+  CHECK_EQ(std::string(select_kernels(0, {}).name), std::string("scalar"));
+  CHECK_EQ(&select_kernels(~0u, {}), compiled_kernels().front());
   for (const KernelTable* table : compiled_kernels()) {
     CHECK_EQ(&select_kernels(table->required, table->name), table);
   }

@@ -6,84 +6,31 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <random>
 
 #include "check.h"
 #include "kernel_tables.h"
 #include "sampler/draw.h"
 #include "sampler/philox.h"
+#include "sampler_oracle.h"
 
 namespace octavo {
 namespace {
 
 using check::runnable_tables;
 using check::scalar_table;
+using testing::exact_draw;
+using testing::exact_odds;
+using testing::normals;
+using testing::Odds;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 const VectorKernels& kernels() { return *runnable_tables().front()->vector; }
 
-std::vector<float> normals(size_t n, uint32_t seed, float spread = 2.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0.0f, spread);
-  std::vector<float> x(n);
-  for (float& value : x) value = normal(random);
-  return x;
-}
-
-struct Odds {
-  int32_t token_id;
-  double probability;
-};
-
-// What may be drawn, likeliest first, by the definition: sort all, then min_p, top_k, top_p.
-std::vector<Odds> exact_odds(const std::vector<float>& logits, const SamplingSpec& spec,
-                             uint64_t position = 0) {
-  std::vector<Odds> odds;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const bool banned = position < spec.banned_until &&
-                        std::count(spec.banned_ids.begin(), spec.banned_ids.end(), int32_t(i)) > 0;
-    if (!banned && logits[i] > -kInf) odds.push_back({int32_t(i), logits[i]});
-  }
-  std::stable_sort(odds.begin(), odds.end(),
-                   [](const Odds& a, const Odds& b) { return a.probability > b.probability; });
-  const double max = odds.front().probability;
-  for (Odds& o : odds) o.probability = std::exp((o.probability - max) / spec.temperature);
-  std::erase_if(odds, [&](const Odds& o) { return o.probability < spec.min_p; });
-  if (spec.top_k > 0 && odds.size() > spec.top_k) odds.resize(spec.top_k);
-  double total = 0.0;
-  for (const Odds& o : odds) total += o.probability;
-  if (spec.top_p < 1.0f) {
-    double mass = 0.0;
-    size_t kept = 0;
-    while (kept < odds.size()) {
-      mass += odds[kept++].probability;
-      if (mass >= spec.top_p * total) break;
-    }
-    odds.resize(kept);
-    total = mass;
-  }
-  for (Odds& o : odds) o.probability /= total;
-  return odds;
-}
-
-// The id at quantile u, or -1 if u is so near a boundary that float32 weights may fall on either
-// side: 10 roundings of the exponent (at most 90 wide) and of the weight.
-int32_t exact_draw(const std::vector<Odds>& odds, double u) {
-  constexpr double kSlack = 1e-5;
-  double mass = 0.0;
-  for (const Odds& o : odds) {
-    mass += o.probability;
-    if (std::fabs(mass - u) < kSlack) return -1;
-    if (mass > u) return o.token_id;
-  }
-  return -1;
-}
-
 SampledToken draw_token(const std::vector<float>& logits, const SamplingSpec& spec,
                         uint64_t position = 0) {
-  std::vector<TokenLogprob> scratch;
-  return sample(kernels(), logits, spec, position, scratch);
+  SamplerScratch scratch;
+  return sample(kernels(), logits, spec, {.position = position}, scratch);
 }
 
 double chi_square(const std::vector<Odds>& odds, const std::vector<size_t>& counts, size_t draws) {
@@ -146,7 +93,7 @@ TEST(greedy_takes_the_largest_lowest_id) {
   for (const auto& row : {std::vector<float>{NAN, NAN}, {-kInf}, {NAN, -kInf, NAN}}) {
     CHECK(draw_token(row, {}).failed);
     CHECK(draw_token(row, {.temperature = 1.0f}).failed);
-    std::vector<TokenLogprob> scratch;
+    SamplerScratch scratch;
     CHECK(score(kernels(), row, 0, 3, scratch).failed);
   }
   CHECK(!draw_token({1, 3}, {}).failed);
@@ -200,7 +147,7 @@ TEST(draws_follow_the_definition) {
       logits[34] = -kInf;
     }
     for (SamplingSpec spec : specs) {
-      const auto odds = exact_odds(logits, spec);
+      const auto odds = exact_odds(logits, {spec});
       for (uint64_t position = 0; position < 200; ++position) {
         spec.seed = position + 17 * vocabulary;
         const int32_t want = exact_draw(odds, uniform(spec.seed, spec.sample_idx, position));
@@ -219,13 +166,13 @@ TEST(draws_have_the_exact_odds) {
   // 7 degrees of freedom: 29.9 is exceeded once in 10 000.
   SamplingSpec spec{.temperature = 0.9f};
   const auto counts = count_draws(logits, spec, kDraws);
-  CHECK(chi_square(exact_odds(logits, spec), counts, kDraws) < 29.9);
+  CHECK(chi_square(exact_odds(logits, {spec}), counts, kDraws) < 29.9);
   // A temperature off by 5 % must not pass for the right one.
   spec.temperature *= 1.05f;
-  CHECK(chi_square(exact_odds(logits, spec), counts, kDraws) > 29.9);
+  CHECK(chi_square(exact_odds(logits, {spec}), counts, kDraws) > 29.9);
   // Nor a top_p prefix that is one id short: whatever it would lose was in fact drawn.
   spec = {.temperature = 0.9f, .top_k = 6, .top_p = 0.8f};
-  const auto odds = exact_odds(logits, spec);
+  const auto odds = exact_odds(logits, {spec});
   const auto kept = count_draws(logits, spec, kDraws);
   CHECK(chi_square(odds, kept, kDraws) < 29.9);
   CHECK_EQ(kDraws, std::accumulate(odds.begin(), odds.end(), size_t(0),
@@ -272,13 +219,13 @@ TEST(logprobs_are_of_the_raw_logits) {
   for (size_t i = 0; i < token.top.size(); ++i) {
     const TokenLogprob& t = token.top[i];
     CHECK_NEAR(t.logprob, exact(t.token_id), bound(t.token_id));
-    std::vector<TokenLogprob> scratch;
+    SamplerScratch scratch;
     const SampledToken again = score(kernels(), logits, t.token_id, 0, scratch);
     CHECK_EQ(again.rank, int32_t(i + 1));
     CHECK_EQ(again.logprob, t.logprob);
     CHECK(again.top.empty());
   }
-  std::vector<TokenLogprob> scratch;
+  SamplerScratch scratch;
   CHECK_EQ(score(kernels(), logits, 101, 0, scratch).logprob, -kInf);
   CHECK_EQ(score(kernels(), logits, 100, 9999, scratch).top.size(), 3998u);
   CHECK_EQ(draw_token(logits, {}).rank, 0);
@@ -297,21 +244,21 @@ TEST(infinite_logits_share_all_probability) {
 }
 
 TEST(misuse_is_an_error) {
-  std::vector<TokenLogprob> scratch;
+  SamplerScratch scratch;
   const std::vector<float> two = {1.0f, 2.0f};
-  CHECK_THROWS(sample(kernels(), {}, {}, 0, scratch), std::invalid_argument);
+  CHECK_THROWS(sample(kernels(), {}, {}, {}, scratch), std::invalid_argument);
   CHECK_THROWS(score(kernels(), two, 2, 0, scratch), std::invalid_argument);
   CHECK_THROWS(score(kernels(), two, -1, 0, scratch), std::invalid_argument);
 }
 
 TEST(every_table_draws_the_same) {
   const auto logits = normals(3000, 3);
-  std::vector<TokenLogprob> scratch;
+  SamplerScratch scratch;
   for (uint64_t position = 0; position < 50; ++position) {
     const SamplingSpec spec{.temperature = 1.0f, .top_p = 0.95f, .seed = 4, .num_logprobs = 3};
-    const SampledToken want = sample(*scalar_table().vector, logits, spec, position, scratch);
+    const SampledToken want = sample(*scalar_table().vector, logits, spec, {position}, scratch);
     for (const KernelTable* table : runnable_tables()) {
-      const SampledToken token = sample(*table->vector, logits, spec, position, scratch);
+      const SampledToken token = sample(*table->vector, logits, spec, {position}, scratch);
       CHECK_EQ(token.token_id, want.token_id);
       CHECK_EQ(token.logprob, want.logprob);
     }

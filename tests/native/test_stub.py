@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import ast
 import importlib
+from dataclasses import fields
 from pathlib import Path
+
+from octavo.types.step import RowSampling
 
 STUB = Path(__file__).parents[2] / "src" / "octavo" / "_native.pyi"
 
@@ -45,3 +48,12 @@ def test_a_stale_stub_is_noticed() -> None:
         "Decoder.finish_loading",
     ]
     assert differences(text + "def gone() -> None: ...\n") == ["gone"]
+
+
+def test_settings_have_the_same_names_and_defaults_on_both_sides() -> None:
+    """A setting at its default is not even told to the core."""
+    spec = importlib.import_module("octavo._native").SamplingSpec()
+    for field in fields(RowSampling):
+        value = getattr(spec, field.name)
+        value = tuple(value) if isinstance(value, list) else value
+        assert (field.name, value) == (field.name, field.default)

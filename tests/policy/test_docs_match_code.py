@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import fields
+from enum import Enum
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,22 @@ class TestSettingsPage:
                     config(**{name: "?"})
                 if "[" not in limits:
                     assert f"one of {', '.join(choices)};" in str(refusal.value)
+
+
+def sampling_rows() -> dict[str, str]:
+    """{name: default} of docs/sampling.md."""
+    text = (ROOT / "docs" / "sampling.md").read_text()
+    return dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", text, re.MULTILINE))
+
+
+def test_sampling_page_lists_the_fields_with_their_defaults() -> None:
+    defaults = {field.name: field.default for field in fields(SamplingParams)}
+    enums = {str(value): value for value in defaults.values() if isinstance(value, Enum)}
+    listed = {
+        name: enums[text] if text in enums else ast.literal_eval(text)
+        for name, text in sampling_rows().items()
+    }
+    assert listed == defaults
 
 
 def test_state_machine_in_docs_is_the_one_in_the_code():

@@ -71,6 +71,28 @@ def server() -> Iterator[Server]:
         server.engine.shutdown()
 
 
+def test_settings_hold_for_every_sample_whole_or_in_a_stream(server):
+    body = {"prompt": "hello", "max_tokens": 12, "n": 3, "seed": 5, "min_tokens": 12}
+    body |= {"presence_penalty": 1, "frequency_penalty": -0.5, "logit_bias": {"99": 4}}
+    body |= {"bad_words": ["ab", "c"], "allowed_token_ids": [*range(60, 123), 257]}
+    whole = server.post(COMPLETIONS, **body).json()
+    texts = {choice["index"]: choice["text"] for choice in whole["choices"]}
+    assert len({*texts.values()}) == 3
+    for text in texts.values():
+        assert len(text) == 12
+        assert all("<" <= char <= "z" for char in text)
+        assert "c" not in text
+        assert "ab" not in text
+    streamed = dict.fromkeys(texts, "")
+    for event in events_of(server.post(COMPLETIONS, **body, stream=True).text):
+        for choice in event["choices"]:
+            streamed[choice["index"]] += choice["text"]
+    assert streamed == texts
+    plain = {"prompt": "hello", "max_tokens": 12, "n": 3, "seed": 5}
+    answer = server.post(COMPLETIONS, **plain, allowed_token_ids=[*range(60, 123)]).json()
+    assert [choice["text"] for choice in answer["choices"]] != [*texts.values()]
+
+
 def test_whole_equals_stream_and_usage_is_exact(server):
     for max_tokens in (1, 2, 7, 20):
         body = {"prompt": "hello", "max_tokens": max_tokens, "temperature": 0, "logprobs": 2}

@@ -84,12 +84,15 @@ constexpr size_t kNumSlots = 19;
 std::string_view slot_name(Slot slot);  // "attn_norm"
 
 // A row may begin with `num_computed` tokens that lie in `blocks` already, or will once this batch
-// has been applied.
+// has been applied. `history` and `num_prompt` as in Python's types/step.py.
 struct RowOpen {
   size_t row = 0;
   SamplingSpec sampling;
   size_t num_computed = 0;
   std::vector<int32_t> blocks;
+  std::vector<int32_t> history;
+  size_t num_prompt = 0;
+  std::optional<std::string> refusal = {};  // why the caller could not even spell the settings
 };
 
 // One block between the pool and the swap tier: ids of where it is read and where it is written.
@@ -120,6 +123,7 @@ struct RowWork {
   bool samples = false;
   size_t num_replaced = 0;
   std::optional<size_t> logits_of = {};  // a row of this batch: sample from its logits
+  size_t num_allowed_bytes = 0;          // 0: every id may be sampled
 };
 
 struct Batch {
@@ -133,6 +137,7 @@ struct Batch {
   std::vector<int32_t> new_blocks;
   std::vector<int32_t> targets;
   std::vector<Replacement> replaced;
+  std::vector<uint8_t> allowed;  // bit masks, of whole bytes each
 };
 
 struct RowOutcome {
@@ -157,17 +162,19 @@ struct SwapTotals {
 
 // Life: load_* until every slot is full, finish_loading, create_kv, then steps. A call out of order
 // throws std::runtime_error. One thread at a time. Every number of a call is checked before any
-// memory is written: a bad one throws std::invalid_argument that names the field and leaves all as
-// it was.
+// memory is written. Rows, blocks and positions are the caller's books: a bad one throws
+// std::invalid_argument that names the field and leaves all as it was. Settings, histories, masks
+// and token ids come from requests: a bad one fails its own row, by name, and the others go on.
 //
 // Results of a row depend on its tokens and sampling alone: not on the other rows, on how its
 // tokens are spread over steps, on block ids or size, on who computed a block that it shares, or on
 // the number of threads.
 class Decoder {
  public:
-  // `isa` names a kernel table, "" takes the best one that runs here.
+  // `isa` names a kernel table; without it the best one that runs here is taken.
   // A waiting thread spins for `spin_us` microseconds before it parks.
-  Decoder(DecoderConfig config, size_t num_threads, std::string_view isa, uint32_t spin_us = 50);
+  Decoder(DecoderConfig config, size_t num_threads, std::optional<std::string_view> isa,
+          uint32_t spin_us = 50);
   ~Decoder();
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;

@@ -10,6 +10,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -172,6 +173,6 @@ std::span<const KernelTable* const> compiled_kernels();  // best first; ends wit
 // The best table that `features` can run, or the one named `forced`. Throws std::invalid_argument,
 // listing the choices, for a name that is unknown or cannot run here: a typo must not turn a
 // benchmark of one table into a benchmark of another.
-const KernelTable& select_kernels(uint32_t features, std::string_view forced);
+const KernelTable& select_kernels(uint32_t features, std::optional<std::string_view> forced);
 
 }  // namespace octavo

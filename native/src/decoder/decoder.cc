@@ -2,6 +2,7 @@
 #include "octavo/decoder.h"
 
 #include <chrono>
+#include <new>
 #include <stdexcept>
 #include <utility>
 
@@ -56,7 +57,8 @@ struct Decoder::State {
   std::unique_ptr<Session> session;
   StepInput input;  // kept to allocate once
 
-  State(DecoderConfig wanted, size_t num_threads, std::string_view isa, uint32_t spin_us)
+  State(DecoderConfig wanted, size_t num_threads, std::optional<std::string_view> isa,
+        uint32_t spin_us)
       : config(std::move(wanted)),
         kernels(select_kernels(cpu_features(), isa)),
         pool(check_threads(num_threads), spin_us),
@@ -67,15 +69,17 @@ struct Decoder::State {
   }
   void build_input(const Batch& batch, std::vector<RowOutcome>& outcomes);
   void add_run(const RowWork& work, const int32_t* ids);
-  void add_logit_rows(const RowWork& work, size_t outcome_idx, const int32_t* targets,
+  void add_logit_rows(const RowWork& work, const Draw& draw, const int32_t* targets,
                       RowOutcome& outcome);
   void add_forks(const Batch& batch, const std::vector<RowOutcome>& outcomes);
-  bool fails_before(const RowWork& work) const;
+  Draw draw_of(const RowWork& work, size_t outcome_idx, const uint8_t* allowed) const;
+  std::string failure_before(const RowWork& work) const;
   void settle(const RowWork& work, RowOutcome& outcome);
   void swap(const Batch& batch);
 };
 
-Decoder::Decoder(DecoderConfig config, size_t num_threads, std::string_view isa, uint32_t spin_us) {
+Decoder::Decoder(DecoderConfig config, size_t num_threads, std::optional<std::string_view> isa,
+                 uint32_t spin_us) {
   check_config(config);
   state_ = std::make_unique<State>(std::move(config), num_threads, isa, spin_us);
 }
@@ -174,8 +178,13 @@ void Decoder::State::swap(const Batch& batch) {
 void Decoder::State::settle(const RowWork& work, RowOutcome& outcome) {
   if (outcome.error.empty()) {
     const bool sampled = outcome.sampled.has_value();
-    session->rows.advance(work, sampled ? std::optional(outcome.sampled->token_id) : std::nullopt);
-    return;
+    try {
+      session->rows.advance(work,
+                            sampled ? std::optional(outcome.sampled->token_id) : std::nullopt);
+      return;
+    } catch (const std::bad_alloc&) {
+      outcome.error = "out of memory for the row's history";
+    }
   }
   outcome.sampled.reset();
   outcome.scored.clear();
@@ -183,9 +192,10 @@ void Decoder::State::settle(const RowWork& work, RowOutcome& outcome) {
 }
 
 // What a failed row asks for is not run, nor is what would sample from its logits.
-bool Decoder::State::fails_before(const RowWork& work) const {
-  return session->rows.row(work.row).has_failed ||
-         (work.logits_of && session->rows.row(*work.logits_of).has_failed);
+std::string Decoder::State::failure_before(const RowWork& work) const {
+  const Row& row = session->rows.row(work.row);
+  if (row.has_failed() || !work.logits_of) return row.failure;
+  return session->rows.row(*work.logits_of).has_failed() ? kFailedBefore : "";
 }
 
 void Decoder::State::build_input(const Batch& batch, std::vector<RowOutcome>& outcomes) {
@@ -195,18 +205,29 @@ void Decoder::State::build_input(const Batch& batch, std::vector<RowOutcome>& ou
   input.forks.clear();
   const int32_t* ids = batch.token_ids.data();
   const int32_t* targets = batch.targets.data();
+  const uint8_t* allowed = batch.allowed.data();
   for (size_t i = 0; i < batch.work.size(); ++i) {
     const RowWork& work = batch.work[i];
-    if (fails_before(work)) {
-      outcomes[i].error = "the row failed in an earlier step";
-    } else if (work.num_tokens > 0) {
-      add_logit_rows(work, i, targets, outcomes[i]);
+    outcomes[i].error = failure_before(work);
+    if (outcomes[i].error.empty() && work.num_tokens > 0) {
+      add_logit_rows(work, draw_of(work, i, allowed), targets, outcomes[i]);
       add_run(work, ids);
     }
     ids += work.num_token_ids;
     targets += work.num_targets;
+    allowed += work.num_allowed_bytes;
   }
   add_forks(batch, outcomes);
+}
+
+Draw Decoder::State::draw_of(const RowWork& work, size_t outcome_idx,
+                             const uint8_t* allowed) const {
+  const Row& row = session->rows.row(work.row);
+  return {.outcome_idx = outcome_idx,
+          .sampling = &row.sampling,
+          .context = {.position = work.start + work.num_tokens,
+                      .history = row.sampling.needs_history() ? &row.history : nullptr,
+                      .allowed = {allowed, work.num_allowed_bytes}}};
 }
 
 void Decoder::State::add_run(const RowWork& work, const int32_t* ids) {
@@ -222,26 +243,29 @@ void Decoder::State::add_run(const RowWork& work, const int32_t* ids) {
 // Forks lie in the order of the logit rows that they sample from. A row's own sample is at its last
 // token, so its outcome has one such row at most.
 void Decoder::State::add_forks(const Batch& batch, const std::vector<RowOutcome>& outcomes) {
-  std::vector<std::vector<Fork>> forks_of;  // by outcome of the parent
+  std::vector<std::vector<Draw>> forks_of;  // by outcome of the parent
+  const uint8_t* next_allowed = batch.allowed.data();
   for (size_t i = 0; i < batch.work.size(); ++i) {
     const RowWork& work = batch.work[i];
+    const uint8_t* allowed = next_allowed;
+    next_allowed += work.num_allowed_bytes;
     if (!work.logits_of || !outcomes[i].error.empty()) continue;
     forks_of.resize(batch.work.size());
     size_t parent = 0;
     while (batch.work[parent].row != *work.logits_of) ++parent;
-    forks_of[parent].push_back({i, &session->rows.row(work.row).sampling});
+    forks_of[parent].push_back(draw_of(work, i, allowed));
   }
   if (forks_of.empty()) return;
   for (LogitRow& row : input.logit_rows) {
     if (!row.samples) continue;
-    const std::vector<Fork>& forks = forks_of[row.outcome_idx];
+    const std::vector<Draw>& forks = forks_of[row.draw.outcome_idx];
     row.first_fork = input.forks.size();
     row.num_forks = forks.size();
     input.forks.insert(input.forks.end(), forks.begin(), forks.end());
   }
 }
 
-void Decoder::State::add_logit_rows(const RowWork& work, size_t outcome_idx, const int32_t* targets,
+void Decoder::State::add_logit_rows(const RowWork& work, const Draw& draw, const int32_t* targets,
                                     RowOutcome& outcome) {
   outcome.scored.resize(work.num_targets);
   for (size_t t = 0; t < work.num_tokens; ++t) {
@@ -249,9 +273,8 @@ void Decoder::State::add_logit_rows(const RowWork& work, size_t outcome_idx, con
     const bool scores = t < work.num_targets;
     if (!samples && !scores) continue;
     input.logit_rows.push_back({.token = input.tokens.size() + t,
-                                .outcome_idx = outcome_idx,
                                 .position = work.start + t + 1,
-                                .sampling = &session->rows.row(work.row).sampling,
+                                .draw = draw,
                                 .samples = samples,
                                 .scored = scores ? &outcome.scored[t] : nullptr,
                                 .target = scores ? targets[t] : 0});

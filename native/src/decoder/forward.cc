@@ -123,8 +123,8 @@ void Forward::run(const StepInput& input, std::span<RowOutcome> outcomes) {
   input_ = &input;
   outcomes_ = outcomes;
   is_small_ = input.tokens.size() <= kTokenTile;
-  failed_.assign(input.logit_rows.size(), 0);
-  fork_failed_.assign(input.forks.size(), 0);
+  failed_.assign(input.logit_rows.size(), DrawFailure::kNone);
+  fork_failed_.assign(input.forks.size(), DrawFailure::kNone);
   size_t num_positions = 0;
   for (const TokenRun& run : input.runs) {
     num_positions = std::max(num_positions, run.start + run.num_tokens);
@@ -138,19 +138,7 @@ void Forward::run(const StepInput& input, std::span<RowOutcome> outcomes) {
 
   auto region = [this](size_t thread_idx) noexcept { run_thread(thread_idx); };
   pool_.run(region);
-  report_failures(input);
-}
-
-void Forward::report_failures(const StepInput& input) {
-  for (size_t i = 0; i < failed_.size(); ++i) {
-    const LogitRow& row = input.logit_rows[i];
-    const std::string message =
-        "the logits at position " + std::to_string(row.position - 1) + " are not finite";
-    if (failed_[i] != 0) outcomes_[row.outcome_idx].error = message;
-    for (size_t f = row.first_fork; f < row.first_fork + row.num_forks; ++f) {
-      if (fork_failed_[f] != 0) outcomes_[input.forks[f].outcome_idx].error = message;
-    }
-  }
+  report_failures();
 }
 
 void Forward::run_thread(size_t thread_idx) noexcept {

@@ -34,12 +34,18 @@ struct StepToken {
   size_t position = 0;
 };
 
-// A token whose logits are wanted. `position` is where the token that they predict will stand.
+// A sample that is wanted of a row of logits.
+struct Draw {
+  size_t outcome_idx = 0;
+  const SamplingSpec* sampling = nullptr;
+  SamplingContext context;
+};
+
+// A token whose logits are wanted.
 struct LogitRow {
   size_t token = 0;
-  size_t outcome_idx = 0;
-  size_t position = 0;
-  const SamplingSpec* sampling = nullptr;
+  size_t position = 0;  // where the token that they predict will stand
+  Draw draw;            // its outcome and settings hold for a score too
   bool samples = false;
   SampledToken* scored = nullptr;  // null: nothing to score
   int32_t target = 0;
@@ -47,18 +53,15 @@ struct LogitRow {
   size_t first_fork = 0;
 };
 
-// Another row that samples from the same logits.
-struct Fork {
-  size_t outcome_idx = 0;
-  const SamplingSpec* sampling = nullptr;
-};
-
 struct StepInput {
   std::vector<TokenRun> runs;
   std::vector<StepToken> tokens;
   std::vector<LogitRow> logit_rows;
-  std::vector<Fork> forks;
+  std::vector<Draw> forks;  // of other rows, from the same logits
 };
+
+// Why a row of logits gave no token or no score.
+enum class DrawFailure : uint8_t { kNone, kNotFinite, kNothingLeft, kNoMemory, kRefused };
 
 constexpr size_t kLogitRows = 32;        // rows of logits that exist at once
 constexpr size_t kMlpChunkTokens = 128;  // gate and up of a unit: 2 * 128 * 32 floats = 32 KiB
@@ -143,10 +146,9 @@ class Forward {
   void activate_unit(size_t layer_idx, Share tokens, Share rows, size_t thread_idx) noexcept;
   void logits(size_t thread_idx) noexcept;
   void draw_row(size_t row_idx, float* logits, size_t thread_idx) noexcept;
-  bool draw(const LogitRow& row, std::span<const float> logits, size_t thread_idx) noexcept;
-  bool draw_sample(size_t outcome_idx, std::span<const float> logits, const SamplingSpec& sampling,
-                   size_t position, size_t thread_idx) noexcept;
-  void report_failures(const StepInput& input);
+  DrawFailure draw(const Draw& draw, std::span<const float> logits, size_t thread_idx);
+  DrawFailure score_target(const LogitRow& row, std::span<const float> logits, size_t thread_idx);
+  void report_failures();
   static bool heads_align(const LayerConfig& layer);
   Share token_share(size_t num_tokens, size_t thread_idx) const;
   Share stream_share(size_t num_tokens, size_t thread_idx) const;
@@ -179,15 +181,15 @@ class Forward {
   std::vector<float*> shared_acc_;         // per thread: the rows of one shared tile
   std::vector<float*> shared_max_sum_;
   std::vector<float*> mlp_scratch_;  // per thread: gate, up and product of one unit
-  std::vector<std::vector<TokenLogprob>> sampler_scratch_;
+  std::vector<SamplerScratch> sampler_scratch_;
 
   // Of the step in progress.
   const StepInput* input_ = nullptr;
   bool is_small_ = false;  // no more than one tile of tokens
   std::span<RowOutcome> outcomes_;
   AttentionPlan plan_;
-  std::vector<uint8_t> failed_;                    // per logit row: the logits, or its own draw
-  std::vector<uint8_t> fork_failed_;               // per fork: its draw
+  std::vector<DrawFailure> failed_;                // per logit row: the logits, or its own draw
+  std::vector<DrawFailure> fork_failed_;           // per fork: its draw
   std::unique_ptr<std::atomic<size_t>[]> claims_;  // per layer: the next attention item
   std::unique_ptr<std::atomic<size_t>[]> shared_claims_;
 };

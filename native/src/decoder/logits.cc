@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <exception>
+#include <new>
+#include <string>
 
 #include "decoder/forward.h"
 
@@ -17,6 +19,34 @@ bool all_finite(const float* x, size_t n) {
     bad |= static_cast<uint32_t>((std::bit_cast<uint32_t>(x[i]) & 0x7f800000u) == 0x7f800000u);
   }
   return bad == 0;
+}
+
+std::string describe(DrawFailure failure, size_t position) {
+  switch (failure) {
+    case DrawFailure::kNone:
+      break;
+    case DrawFailure::kNotFinite:
+      return "the logits at position " + std::to_string(position - 1) + " are not finite";
+    case DrawFailure::kNothingLeft:
+      return "the settings leave no token for position " + std::to_string(position);
+    case DrawFailure::kNoMemory:
+      return "out of memory for the token at position " + std::to_string(position);
+    case DrawFailure::kRefused:
+      return "the sampler refuses what it was given for position " + std::to_string(position);
+  }
+  return {};
+}
+
+// What the sampler throws, as a reason.
+template <class F>
+DrawFailure guarded(F f) noexcept {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    return DrawFailure::kNoMemory;
+  } catch (const std::exception&) {
+    return DrawFailure::kRefused;
+  }
 }
 
 }  // namespace
@@ -57,41 +87,46 @@ void Forward::draw_row(size_t row_idx, float* logits, size_t thread_idx) noexcep
   if (config_.logit_soft_cap != 0.0f) vector.soft_cap(logits, config_.logit_soft_cap, vocab);
   const bool ok = all_finite(logits, vocab);
   const std::span<const float> values(logits, vocab);
-  failed_[row_idx] = ok && draw(row, values, thread_idx) ? 0 : 1;
+  const auto outcome = [&](auto f) { return ok ? guarded(f) : DrawFailure::kNotFinite; };
+  failed_[row_idx] = outcome([&] {
+    const DrawFailure failure = score_target(row, values, thread_idx);
+    return failure != DrawFailure::kNone || !row.samples ? failure
+                                                         : draw(row.draw, values, thread_idx);
+  });
   for (size_t i = row.first_fork; i < row.first_fork + row.num_forks; ++i) {
-    const Fork& fork = input_->forks[i];
-    const bool drew =
-        ok && draw_sample(fork.outcome_idx, values, *fork.sampling, row.position, thread_idx);
-    fork_failed_[i] = drew ? 0 : 1;
+    fork_failed_[i] = outcome([&] { return draw(input_->forks[i], values, thread_idx); });
   }
 }
 
-// False when memory ran out for the result.
-bool Forward::draw(const LogitRow& row, std::span<const float> logits, size_t thread_idx) noexcept {
-  try {
-    if (row.scored != nullptr) {
-      *row.scored = score(*kernels_.vector, logits, row.target,
-                          std::max(0, row.sampling->num_logprobs), sampler_scratch_[thread_idx]);
+DrawFailure Forward::score_target(const LogitRow& row, std::span<const float> logits,
+                                  size_t thread_idx) {
+  if (row.scored == nullptr) return DrawFailure::kNone;
+  *row.scored = score(*kernels_.vector, logits, row.target,
+                      row.draw.sampling->num_logprobs.value_or(0), sampler_scratch_[thread_idx]);
+  return DrawFailure::kNone;
+}
+
+DrawFailure Forward::draw(const Draw& draw, std::span<const float> logits, size_t thread_idx) {
+  SampledToken token =
+      sample(*kernels_.vector, logits, *draw.sampling, draw.context, sampler_scratch_[thread_idx]);
+  if (token.failed) return DrawFailure::kNothingLeft;  // the logits are finite, so it is the draw's
+  outcomes_[draw.outcome_idx].sampled = std::move(token);
+  return DrawFailure::kNone;
+}
+
+// An outcome's rows of logits may have been any thread's, so its error is written when all are
+// done.
+void Forward::report_failures() {
+  const auto report = [&](const Draw& draw, DrawFailure failure, size_t position) {
+    if (failure == DrawFailure::kNone) return;
+    outcomes_[draw.outcome_idx].error = describe(failure, position);
+  };
+  for (size_t i = 0; i < failed_.size(); ++i) {
+    const LogitRow& row = input_->logit_rows[i];
+    report(row.draw, failed_[i], row.position);
+    for (size_t f = row.first_fork; f < row.first_fork + row.num_forks; ++f) {
+      report(input_->forks[f], fork_failed_[f], row.position);
     }
-  } catch (const std::exception&) {
-    return false;
-  }
-  return !row.samples ||
-         draw_sample(row.outcome_idx, logits, *row.sampling, row.position, thread_idx);
-}
-
-// False when nothing can be drawn, or memory ran out for the result.
-bool Forward::draw_sample(size_t outcome_idx, std::span<const float> logits,
-                          const SamplingSpec& sampling, size_t position,
-                          size_t thread_idx) noexcept {
-  try {
-    SampledToken token =
-        sample(*kernels_.vector, logits, sampling, position, sampler_scratch_[thread_idx]);
-    const bool ok = !token.failed;
-    outcomes_[outcome_idx].sampled = std::move(token);
-    return ok;
-  } catch (const std::exception&) {
-    return false;
   }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "decoder/rows.h"
 
-#include <cmath>
 #include <span>
 #include <stdexcept>
 #include <string>
+
+#include "decoder/settings.h"
 
 namespace octavo {
 namespace {
@@ -20,27 +21,11 @@ void check_below(const std::string& field, size_t value, size_t limit) {
   refuse(field + " must be in [0, " + std::to_string(limit) + "), got " + std::to_string(value));
 }
 
-// Comparisons are written so that NaN is refused too.
-void check_sampling(const std::string& name, const SamplingSpec& spec, size_t vocab_size) {
-  if (!(spec.temperature >= 0 && std::isfinite(spec.temperature))) {
-    refuse(name + ".temperature must be finite and at least 0, got " +
-           std::to_string(spec.temperature));
-  }
-  if (!(spec.top_p > 0 && spec.top_p <= 1)) {
-    refuse(name + ".top_p must be in (0, 1], got " + std::to_string(spec.top_p));
-  }
-  if (!(spec.min_p >= 0 && spec.min_p <= 1)) {
-    refuse(name + ".min_p must be in [0, 1], got " + std::to_string(spec.min_p));
-  }
-  if (spec.num_logprobs < -1 || spec.num_logprobs > static_cast<int64_t>(vocab_size)) {
-    refuse(name + ".num_logprobs must be in [-1, " + std::to_string(vocab_size) + "], got " +
-           std::to_string(spec.num_logprobs));
-  }
-  for (int32_t id : spec.banned_ids) {
-    if (id < 0 || static_cast<size_t>(id) >= vocab_size) {
-      refuse(name + ".banned_ids must be in [0, " + std::to_string(vocab_size) + "), got " +
-             std::to_string(id));
-    }
+void check_ids(const std::string& field, std::span<const int32_t> ids, size_t limit) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && static_cast<size_t>(ids[i]) < limit) continue;
+    refuse(field + "[" + std::to_string(i) + "] must be in [0, " + std::to_string(limit) +
+           "), got " + std::to_string(ids[i]));
   }
 }
 
@@ -54,20 +39,35 @@ RowTable::RowTable(const RowLimits& limits)
 
 void RowTable::check(const Batch& batch) {
   ++check_id_;
+  refusals_.clear();
   check_sizes(batch);
   check_ids("new_blocks", batch.new_blocks, limits_.num_blocks);
-  check_ids("token_ids", batch.token_ids, limits_.vocab_size);
-  check_ids("targets", batch.targets, limits_.vocab_size);
   check_rows(batch);
   check_moves(batch);
   check_has_work(batch);
-  Pieces pieces{batch.new_blocks.data(), batch.replaced.data()};
+  Pieces pieces{batch.token_ids.data(), batch.targets.data(), batch.new_blocks.data(),
+                batch.replaced.data()};
   for (size_t i = 0; i < batch.work.size(); ++i) {
     const RowWork& work = batch.work[i];
     const std::string name = indexed("work", i);
-    if (!planned_[work.row].has_failed) check_work(name, work, pieces);
+    if (!planned_[work.row].has_failed) {
+      check_work(name, work, pieces);
+      refuse_row_unless(work.row, [&] { check_request(name, work, pieces); });
+    }
+    pieces.token_ids += work.num_token_ids;
+    pieces.targets += work.num_targets;
     pieces.new_blocks += work.num_new_blocks;
     pieces.replaced += work.num_replaced;
+  }
+}
+
+template <class Check>
+void RowTable::refuse_row_unless(size_t row, Check check) {
+  try {
+    check();
+  } catch (const std::invalid_argument& error) {
+    planned_[row].has_failed = true;
+    refusals_.push_back({row, error.what()});
   }
 }
 
@@ -75,17 +75,20 @@ void RowTable::check(const Batch& batch) {
 // it is summed, so the sums cannot wrap.
 void RowTable::check_sizes(const Batch& batch) const {
   size_t num_tokens = 0, num_ids = 0, num_blocks = 0, num_targets = 0, num_replaced = 0;
+  size_t num_allowed = 0;
   for (size_t i = 0; i < batch.work.size(); ++i) {
     const RowWork& work = batch.work[i];
     const std::string name = indexed("work", i);
     check_tokens(name, work);
     check_below(name + ".num_new_blocks", work.num_new_blocks, batch.new_blocks.size() + 1);
     check_below(name + ".num_replaced", work.num_replaced, batch.replaced.size() + 1);
+    check_below(name + ".num_allowed_bytes", work.num_allowed_bytes, batch.allowed.size() + 1);
     num_tokens += work.num_tokens;
     num_ids += work.num_token_ids;
     num_blocks += work.num_new_blocks;
     num_targets += work.num_targets;
     num_replaced += work.num_replaced;
+    num_allowed += work.num_allowed_bytes;
     if (num_tokens > limits_.step_tokens_max) {
       refuse("work holds more than step_tokens_max = " + std::to_string(limits_.step_tokens_max) +
              " tokens");
@@ -93,13 +96,14 @@ void RowTable::check_sizes(const Batch& batch) const {
   }
   auto match = [](const char* field, size_t got, size_t want) {
     if (got == want) return;
-    refuse(std::string(field) + " holds " + std::to_string(got) + " ids, work asks for " +
+    refuse(std::string(field) + " holds " + std::to_string(got) + " values, work asks for " +
            std::to_string(want));
   };
   match("token_ids", batch.token_ids.size(), num_ids);
   match("new_blocks", batch.new_blocks.size(), num_blocks);
   match("targets", batch.targets.size(), num_targets);
   match("replaced", batch.replaced.size(), num_replaced);
+  match("allowed", batch.allowed.size(), num_allowed);
 }
 
 void RowTable::check_tokens(const std::string& name, const RowWork& work) const {
@@ -115,19 +119,15 @@ void RowTable::check_tokens(const std::string& name, const RowWork& work) const 
   }
 }
 
-void RowTable::check_ids(const char* field, const std::vector<int32_t>& ids, size_t limit) const {
-  for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] >= 0 && static_cast<size_t>(ids[i]) < limit) continue;
-    refuse(indexed(field, i) + " must be in [0, " + std::to_string(limit) + "), got " +
-           std::to_string(ids[i]));
-  }
-}
-
 void RowTable::check_rows(const Batch& batch) {
   for (size_t i = 0; i < rows_.size(); ++i) {
     const Row& row = rows_[i];
-    planned_[i] = {row.is_open, row.has_failed, row.num_computed, row.last_token.has_value(),
-                   &row.table,  nullptr};
+    planned_[i] = {.is_open = row.is_open,
+                   .has_failed = row.has_failed(),
+                   .num_computed = row.num_computed,
+                   .has_last_token = row.last_token.has_value(),
+                   .table = &row.table};
+    if (row.sampling.needs_history()) planned_[i].num_known = row.history.size();
   }
   for (size_t i = 0; i < batch.closed.size(); ++i) {
     const size_t row = batch.closed[i];
@@ -144,15 +144,41 @@ void RowTable::check_rows(const Batch& batch) {
     if (planned_[open.row].is_open) {
       refuse(name + ": row " + std::to_string(open.row) + " is open already");
     }
-    check_open(name, open);
+    check_table_of(name, open);
     planned_[open.row] = {
         .is_open = true, .num_computed = open.num_computed, .table = &open.blocks};
+    if (open.sampling.needs_history()) planned_[open.row].num_known = open.history.size();
+    refuse_row_unless(open.row, [&] { check_settings(name, open); });
   }
 }
 
-void RowTable::check_open(const std::string& name, const RowOpen& open) {
+void RowTable::check_settings(const std::string& name, const RowOpen& open) const {
+  if (open.refusal) refuse(name + ": " + *open.refusal);
   check_sampling(name, open.sampling, limits_.vocab_size);
-  check_ids((name + ".blocks").c_str(), open.blocks, limits_.num_blocks);
+  check_ids(name + ".history", open.history, limits_.vocab_size);
+  check_below(name + ".num_prompt", open.num_prompt, open.history.size() + 1);
+}
+
+// What a request asks for, of a work whose sizes are right.
+void RowTable::check_request(const std::string& name, const RowWork& work,
+                             const Pieces& pieces) const {
+  check_ids(name + ".token_ids", {pieces.token_ids, work.num_token_ids}, limits_.vocab_size);
+  check_ids(name + ".targets", {pieces.targets, work.num_targets}, limits_.vocab_size);
+  const size_t mask_bytes = (limits_.vocab_size + 7) / 8;
+  if (work.num_allowed_bytes != 0 && work.num_allowed_bytes != mask_bytes) {
+    refuse(name + ".allowed must have " + std::to_string(mask_bytes) + " bytes, got " +
+           std::to_string(work.num_allowed_bytes));
+  }
+  const std::optional<size_t> num_known = planned_[work.row].num_known;
+  const size_t end = work.start + work.num_tokens;
+  if (work.samples && num_known && *num_known != end) {
+    refuse(name + " samples the token at position " + std::to_string(end) +
+           ", but the row's history holds " + std::to_string(*num_known) + " tokens");
+  }
+}
+
+void RowTable::check_table_of(const std::string& name, const RowOpen& open) const {
+  check_ids(name + ".blocks", open.blocks, limits_.num_blocks);
   check_below(name + ".num_computed", open.num_computed, limits_.context_length + 1);
   if (open.num_computed > open.blocks.size() * limits_.block_size) {
     refuse(name + ".num_computed is " + std::to_string(open.num_computed) + ", but its " +
@@ -200,7 +226,7 @@ void RowTable::check_has_work(const Batch& batch) {
   }
 }
 
-void RowTable::check_work(const std::string& name, const RowWork& work, Pieces pieces) {
+void RowTable::check_work(const std::string& name, const RowWork& work, const Pieces& pieces) {
   const Planned& row = planned_[work.row];
   if (work.start != row.num_computed) {
     refuse(name + ".start is " + std::to_string(work.start) + ", but row " +
@@ -239,7 +265,7 @@ void RowTable::check_fork(const std::string& name, const RowWork& work) const {
 
 // The table must reach the last token, and no two rows may write to one block in one step: the
 // second would overwrite the first, or read what the first is writing.
-void RowTable::check_table(const std::string& name, const RowWork& work, Pieces pieces) {
+void RowTable::check_table(const std::string& name, const RowWork& work, const Pieces& pieces) {
   const std::vector<int32_t>& table = *planned_[work.row].table;
   const std::span replaced(pieces.replaced, work.num_replaced);
   for (size_t i = 0; i < replaced.size(); ++i) {
@@ -276,6 +302,12 @@ void RowTable::apply(const Batch& batch) {
     row.num_computed = open.num_computed;
     row.table = open.blocks;
   }
+  for (const Refusal& refusal : refusals_) rows_[refusal.row].failure = refusal.reason;
+  for (const RowOpen& open : batch.opened) {
+    Row& row = rows_[open.row];
+    if (row.has_failed() || !row.sampling.needs_history()) continue;
+    row.history = TokenHistory(open.history, open.num_prompt);
+  }
   const int32_t* new_blocks = batch.new_blocks.data();
   const Replacement* replaced = batch.replaced.data();
   for (const RowWork& work : batch.work) {
@@ -284,7 +316,7 @@ void RowTable::apply(const Batch& batch) {
     const int32_t* blocks = new_blocks;
     new_blocks += work.num_new_blocks;
     replaced += work.num_replaced;
-    if (row.has_failed) continue;  // its work was not checked, and will not run
+    if (row.has_failed()) continue;  // its work was not checked, and will not run
     for (const Replacement& entry : entries) row.table[entry.table_idx] = entry.block;
     row.table.insert(row.table.end(), blocks, blocks + work.num_new_blocks);
   }
@@ -298,7 +330,7 @@ void RowTable::abandon(const Batch& batch) {
     if (open.row >= rows_.size()) continue;
     rows_[open.row] = Row{};
     rows_[open.row].is_open = true;
-    rows_[open.row].has_failed = true;
+    fail(open.row);
   }
   for (const RowWork& work : batch.work) {
     if (work.row < rows_.size() && rows_[work.row].is_open) fail(work.row);
@@ -307,6 +339,7 @@ void RowTable::abandon(const Batch& batch) {
 
 void RowTable::advance(const RowWork& work, std::optional<int32_t> sampled) {
   Row& row = rows_[work.row];
+  if (sampled && row.sampling.needs_history()) row.history.append(*sampled);
   row.num_computed = work.start + work.num_tokens;
   row.last_token = sampled;
 }

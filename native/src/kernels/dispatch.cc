@@ -34,16 +34,16 @@ std::span<const KernelTable* const> compiled_kernels() {
   return kTables;
 }
 
-const KernelTable& select_kernels(uint32_t features, std::string_view forced) {
+const KernelTable& select_kernels(uint32_t features, std::optional<std::string_view> forced) {
   std::string choices;
-  bool known = forced.empty();
+  bool known = !forced;
   for (const KernelTable* table : compiled_kernels()) {
-    known = known || forced == table->name;
+    known = known || *forced == table->name;
     if ((table->required & ~features) != 0) continue;
-    if (forced.empty() || forced == table->name) return *table;
+    if (!forced || *forced == table->name) return *table;
     choices += (choices.empty() ? "" : ", ") + std::string(table->name);
   }
-  throw std::invalid_argument("kernel table '" + std::string(forced) + "' " +
+  throw std::invalid_argument("kernel table '" + std::string(forced.value_or("")) + "' " +
                               (known ? "cannot run on this CPU" : "does not exist") +
                               "; this CPU can run: " + choices);
 }

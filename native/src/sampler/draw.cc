@@ -4,6 +4,9 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <limits>
+
+#include "sampler/cut.h"
 
 namespace octavo {
 namespace {
@@ -16,6 +19,7 @@ struct Scale {
 
   float exponent(float logit) const { return (logit - max) * inverse_temperature; }
   float weight(float logit) const { return logit < floor ? 0.0f : draw_weight(exponent(logit)); }
+  float operator()(const TokenLogprob& token) const { return weight(token.logprob); }
 };
 
 Scale make_scale(float max, const SamplingSpec& spec) {
@@ -23,45 +27,6 @@ Scale make_scale(float max, const SamplingSpec& spec) {
   const float floor =
       spec.min_p > 0.0f ? max + spec.temperature * std::log(spec.min_p) : -__builtin_huge_valf();
   return {max, 1.0f / spec.temperature, std::min(floor, max)};
-}
-
-double mass_of(std::span<const TokenLogprob> tokens, const Scale& scale) {
-  double mass = 0.0;
-  for (const TokenLogprob& token : tokens) mass += scale.weight(token.logprob);
-  return mass;
-}
-
-struct Cut {
-  size_t num_kept;
-  double mass;  // of the kept, and what was ahead of them
-};
-
-// Moves the likeliest tokens to the front until their mass, with `before` ahead of them, reaches
-// `goal`; the token that reaches it is the last kept. All are kept if none does. O(tokens): halves
-// what is still in question around its median, and sorts only the last few.
-Cut cut_at(std::span<TokenLogprob> tokens, const Scale& scale, double before, double goal) {
-  constexpr size_t kFew = 32;
-  size_t begin = 0;
-  size_t end = tokens.size();
-  double mass = before;
-  while (end - begin > kFew) {
-    const size_t middle = begin + (end - begin) / 2;
-    std::nth_element(tokens.begin() + begin, tokens.begin() + middle, tokens.begin() + end,
-                     likelier);
-    const double half = mass_of(tokens.subspan(begin, middle - begin), scale);
-    if (mass + half >= goal) {
-      end = middle;
-    } else {
-      mass += half;
-      begin = middle;
-    }
-  }
-  std::sort(tokens.begin() + begin, tokens.begin() + end, likelier);
-  while (begin < end) {
-    mass += scale.weight(tokens[begin++].logprob);
-    if (mass >= goal) break;
-  }
-  return {begin, mass};
 }
 
 // The least mass above `target`: a token is drawn if the mass up to it exceeds u times the total.
@@ -137,26 +102,28 @@ class Bands {
   double total_ = 0.0;
 };
 
-int32_t draw_from_all(const SanitisedLogits& row, const Scale& scale, float top_p, double u,
-                      std::vector<TokenLogprob>& scratch) {
+Drawn draw_from_all(const SanitisedLogits& row, const Scale& scale, float top_p, double u,
+                    std::vector<TokenLogprob>& scratch) {
   const Bands bands(row, scale);
   if (top_p >= 1.0f) {
     const double target = u * bands.total();
     const Bands::Place place = bands.find(above(target));
     bands.collect(place.band, scratch);
-    return pick(scratch, scale, place.before, target);
+    return {pick(scratch, scale, place.before, target),
+            {std::numeric_limits<int32_t>::max(), scale.floor}};
   }
   const double goal = static_cast<double>(top_p) * bands.total();
   const Bands::Place last = bands.find(goal);
   bands.collect(last.band, scratch);
-  const Cut kept = cut_at(scratch, scale, last.before, goal);
+  const Cut kept = cut_at(std::span(scratch), scale, last.before, goal);
+  const TokenLogprob last_kept = scratch[kept.num_kept - 1];
   const double target = u * kept.mass;
   const Bands::Place place = bands.find(above(target));
   if (place.band < last.band) {
     bands.collect(place.band, scratch);
-    return pick(scratch, scale, place.before, target);
+    return {pick(scratch, scale, place.before, target), last_kept};
   }
-  return pick(std::span(scratch).first(kept.num_kept), scale, last.before, target);
+  return {pick(std::span(scratch).first(kept.num_kept), scale, last.before, target), last_kept};
 }
 
 }  // namespace
@@ -183,17 +150,22 @@ float draw_weight(float x) {
   return x < -87.0f ? 0.0f : q * std::bit_cast<float>(power);
 }
 
-int32_t draw(const VectorKernels& kernels, const SanitisedLogits& row, float max,
-             const SamplingSpec& spec, double u, std::vector<TokenLogprob>& scratch) {
+Drawn draw(const VectorKernels& kernels, const SanitisedLogits& row, float max,
+           const SamplingSpec& spec, double u, std::vector<TokenLogprob>& scratch) {
   const Scale scale = make_scale(max, spec);
   if (spec.top_k == 0 || spec.top_k >= row.size()) {
     return draw_from_all(row, scale, spec.top_p, u, scratch);
   }
   row.keep_top(kernels, spec.top_k, scale.floor, scratch);
-  const double total = mass_of(scratch, scale);
-  if (spec.top_p >= 1.0f) return pick(scratch, scale, 0.0, u * total);
-  const Cut kept = cut_at(scratch, scale, 0.0, static_cast<double>(spec.top_p) * total);
-  return pick(std::span(scratch).first(kept.num_kept), scale, 0.0, u * kept.mass);
+  const double total = mass_of(std::span<const TokenLogprob>(scratch), scale);
+  if (spec.top_p >= 1.0f) {
+    const TokenLogprob last = scratch.back();  // keep_top sorts
+    return {pick(scratch, scale, 0.0, u * total), last};
+  }
+  const double goal = static_cast<double>(spec.top_p) * total;
+  const Cut kept = cut_at(std::span(scratch), scale, 0.0, goal);
+  const TokenLogprob last = scratch[kept.num_kept - 1];
+  return {pick(std::span(scratch).first(kept.num_kept), scale, 0.0, u * kept.mass), last};
 }
 
 }  // namespace octavo

@@ -13,9 +13,14 @@ namespace octavo {
 // either way.)
 float draw_weight(float x);
 
+struct Drawn {
+  int32_t token_id;
+  TokenLogprob last;  // (id, logit): what is likelier than this, and this, could have been drawn
+};
+
 // The id at quantile u in [0, 1) of the distribution that `spec` makes of `row`, whose greatest
 // logit is `max` > -inf. O(vocabulary), plus sorting what top_k keeps.
-int32_t draw(const VectorKernels& kernels, const SanitisedLogits& row, float max,
-             const SamplingSpec& spec, double u, std::vector<TokenLogprob>& scratch);
+Drawn draw(const VectorKernels& kernels, const SanitisedLogits& row, float max,
+           const SamplingSpec& spec, double u, std::vector<TokenLogprob>& scratch);
 
 }  // namespace octavo

@@ -7,17 +7,16 @@
 #include "sampler/draw.h"
 #include "sampler/philox.h"
 #include "sampler/sanitised_logits.h"
+#include "sampler/shape.h"
 
 namespace octavo {
 namespace {
-
-constexpr float kGreedyBelow = 1e-5f;
 
 void require_logits(std::span<const float> logits) {
   if (logits.empty()) throw std::invalid_argument("logits: got an empty row, wanted a vocabulary");
 }
 
-// log softmax of the row as the model gave it: logprob(x) = (x - max) - log(sum of e^(x - max)).
+// log softmax of a row: logprob(x) = (x - max) - log(sum of e^(x - max)).
 class LogSoftmax {
  public:
   LogSoftmax(const VectorKernels& kernels, const SanitisedLogits& row) : max_(row.max(kernels)) {
@@ -47,13 +46,13 @@ int32_t rank_of(std::span<const float> logits, size_t id) {
   return rank;
 }
 
-void add_logprobs(const VectorKernels& kernels, std::span<const float> logits, int32_t num_logprobs,
+void add_logprobs(const VectorKernels& kernels, std::span<const float> logits, size_t num_logprobs,
                   std::vector<TokenLogprob>& scratch, SampledToken& token) {
   const SanitisedLogits raw(logits, {});
   const LogSoftmax log_softmax(kernels, raw);
   token.logprob = log_softmax(sanitised(logits[token.token_id]));
   token.rank = rank_of(logits, token.token_id);
-  if (num_logprobs <= 0) return;
+  if (num_logprobs == 0) return;
   raw.keep_top(kernels, num_logprobs, -INFINITY, scratch);
   token.top.reserve(scratch.size());
   for (const TokenLogprob& t : scratch) token.top.push_back({t.token_id, log_softmax(t.logprob)});
@@ -61,35 +60,75 @@ void add_logprobs(const VectorKernels& kernels, std::span<const float> logits, i
 
 bool can_be_drawn(float logit) { return logit > -INFINITY; }  // false for NaN
 
+// The draw itself; `bans` are ruled out, whatever their logits. The least likely id that could have
+// been drawn comes along.
+TokenLogprob draw_token(const VectorKernels& kernels, std::span<const float> logits,
+                        std::span<const int32_t> bans, const SamplingSpec& spec, uint64_t position,
+                        std::vector<TokenLogprob>& scratch, SampledToken& token) {
+  const SanitisedLogits row(logits, bans);
+  if (spec.is_greedy()) {
+    token.token_id = static_cast<int32_t>(row.argmax(kernels));
+    // With bans in force an id that may not be drawn can only come out when none may.
+    token.failed = !can_be_drawn(bans.empty() ? logits[token.token_id] : row.max(kernels));
+    return {};
+  }
+  const float max = row.max(kernels);
+  token.failed = !can_be_drawn(max);
+  if (token.failed) return {};
+  const double u = uniform(spec.seed, spec.sample_idx, position);
+  const Drawn drawn = draw(kernels, row, max, spec, u, scratch);
+  token.token_id = drawn.token_id;
+  return drawn.last;
+}
+
+// Logits of the distribution that was drawn from: what could not have been drawn is -inf. A greedy
+// token has no such distribution; its logits stay as they are.
+void process(const VectorKernels& kernels, const SamplingSpec& spec, const TokenLogprob& last,
+             std::span<float> logits) {
+  if (spec.is_greedy()) return;
+  const float max = kernels.max(logits.data(), logits.size());
+  const float inverse_temperature = 1.0f / spec.temperature;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const bool is_cut = likelier(last, {static_cast<int32_t>(i), logits[i]});
+    logits[i] = is_cut ? -INFINITY : (logits[i] - max) * inverse_temperature;
+  }
+}
+
+SampledToken sample_shaped(const VectorKernels& kernels, std::span<const float> logits,
+                           const SamplingSpec& spec, const SamplingContext& context,
+                           SamplerScratch& scratch) {
+  SampledToken token;
+  const std::span<float> shaped = shape(kernels, logits, spec, context, scratch);
+  const TokenLogprob last =
+      draw_token(kernels, shaped, {}, spec, context.position, scratch.candidates, token);
+  if (token.failed || !spec.num_logprobs) return token;
+  if (spec.has_processed_logprobs) {
+    process(kernels, spec, last, shaped);
+    logits = shaped;
+  }
+  add_logprobs(kernels, logits, *spec.num_logprobs, scratch.candidates, token);
+  return token;
+}
+
 }  // namespace
 
 SampledToken sample(const VectorKernels& kernels, std::span<const float> logits,
-                    const SamplingSpec& spec, uint64_t position,
-                    std::vector<TokenLogprob>& scratch) {
+                    const SamplingSpec& spec, const SamplingContext& context,
+                    SamplerScratch& scratch) {
   require_logits(logits);
-  const bool bans = position < spec.banned_until;
-  const SanitisedLogits row(logits, bans ? std::span(spec.banned_ids) : std::span<const int32_t>());
+  if (needs_shaping(spec, context)) return sample_shaped(kernels, logits, spec, context, scratch);
+  const bool bans = context.position < spec.banned_until;
   SampledToken token;
-  if (spec.temperature < kGreedyBelow) {
-    token.token_id = static_cast<int32_t>(row.argmax(kernels));
-    // With bans in force an id that may not be drawn can only come out when none may.
-    token.failed = !can_be_drawn(bans ? row.max(kernels) : logits[token.token_id]);
-  } else {
-    const float max = row.max(kernels);
-    token.failed = !can_be_drawn(max);
-    if (!token.failed) {
-      const double u = uniform(spec.seed, spec.sample_idx, position);
-      token.token_id = draw(kernels, row, max, spec, u, scratch);
-    }
-  }
-  if (!token.failed && spec.num_logprobs >= 0) {
-    add_logprobs(kernels, logits, spec.num_logprobs, scratch, token);
+  draw_token(kernels, logits, bans ? std::span(spec.banned_ids) : std::span<const int32_t>(), spec,
+             context.position, scratch.candidates, token);
+  if (!token.failed && spec.num_logprobs) {
+    add_logprobs(kernels, logits, *spec.num_logprobs, scratch.candidates, token);
   }
   return token;
 }
 
 SampledToken score(const VectorKernels& kernels, std::span<const float> logits, int32_t token_id,
-                   int32_t num_logprobs, std::vector<TokenLogprob>& scratch) {
+                   size_t num_logprobs, SamplerScratch& scratch) {
   require_logits(logits);
   if (token_id < 0 || static_cast<size_t>(token_id) >= logits.size()) {
     throw std::invalid_argument("token_id: got " + std::to_string(token_id) + ", wanted 0 to " +
@@ -98,7 +137,7 @@ SampledToken score(const VectorKernels& kernels, std::span<const float> logits, 
   SampledToken token;
   token.token_id = token_id;
   token.failed = !can_be_drawn(SanitisedLogits(logits, {}).max(kernels));
-  if (!token.failed) add_logprobs(kernels, logits, num_logprobs, scratch, token);
+  if (!token.failed) add_logprobs(kernels, logits, num_logprobs, scratch.candidates, token);
   return token;
 }
 

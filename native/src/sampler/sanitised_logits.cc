@@ -5,8 +5,6 @@
 
 namespace octavo {
 
-float sanitised(float logit) { return SanitisedLogits::sanitised_inline(logit); }
-
 SanitisedLogits::SanitisedLogits(std::span<const float> logits, std::span<const int32_t> banned_ids)
     : logits_(logits) {
   banned_.reserve(banned_ids.size());
@@ -18,7 +16,7 @@ SanitisedLogits::SanitisedLogits(std::span<const float> logits, std::span<const 
 
 float SanitisedLogits::max(const VectorKernels& kernels) const {
   if (banned_.empty()) return sanitised(kernels.max(logits_.data(), size()));
-  float best = kNever;
+  float best = kRuledOut;
   for_each_chunk([&](size_t, std::span<const float> chunk) {
     best = std::max(best, kernels.max(chunk.data(), chunk.size()));
   });
@@ -27,7 +25,7 @@ float SanitisedLogits::max(const VectorKernels& kernels) const {
 
 size_t SanitisedLogits::argmax(const VectorKernels& kernels) const {
   if (banned_.empty()) return kernels.argmax(logits_.data(), size());
-  float best = kNever;
+  float best = kRuledOut;
   size_t best_id = 0;
   for_each_chunk([&](size_t begin, std::span<const float> chunk) {
     const size_t i = kernels.argmax(chunk.data(), chunk.size());
@@ -49,7 +47,7 @@ void SanitisedLogits::keep_top(const VectorKernels& kernels, size_t count, float
   };
   // Each shrink raises the bar, and at least `limit - count` ids must pass it before the next.
   const size_t limit = 2 * count + kChunk;
-  float bar = std::max(floor, -kGreatest);
+  float bar = std::max(floor, -kGreatestLogit);
   for_each_chunk([&](size_t begin, std::span<const float> chunk) {
     if (kernels.max(chunk.data(), chunk.size()) < bar) return;
     for (size_t i = 0; i < chunk.size(); ++i) {

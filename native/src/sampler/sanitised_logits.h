@@ -17,7 +17,13 @@ inline bool likelier(const TokenLogprob& a, const TokenLogprob& b) {
   return a.logprob > b.logprob || (a.logprob == b.logprob && a.token_id < b.token_id);
 }
 
-float sanitised(float logit);
+constexpr float kRuledOut = -__builtin_huge_valf();
+constexpr float kGreatestLogit = 0x1.fffffep+127f;
+
+inline float sanitised(float logit) {
+  const float above = logit > kRuledOut ? logit : kRuledOut;  // NaN compares false
+  return above < kGreatestLogit ? above : kGreatestLogit;
+}
 
 class SanitisedLogits {
  public:
@@ -35,9 +41,9 @@ class SanitisedLogits {
     auto banned = banned_.begin();
     for (size_t begin = 0; begin < size(); begin += kChunk) {
       const size_t count = std::min(kChunk, size() - begin);
-      for (size_t i = 0; i < count; ++i) chunk[i] = sanitised_inline(logits_[begin + i]);
+      for (size_t i = 0; i < count; ++i) chunk[i] = sanitised(logits_[begin + i]);
       for (; banned != banned_.end() && *banned < begin + count; ++banned) {
-        chunk[*banned - begin] = kNever;
+        chunk[*banned - begin] = kRuledOut;
       }
       f(begin, std::span<const float>(chunk, count));
     }
@@ -54,15 +60,6 @@ class SanitisedLogits {
                 std::vector<TokenLogprob>& kept) const;
 
  private:
-  static constexpr float kNever = -__builtin_huge_valf();
-  static constexpr float kGreatest = 0x1.fffffep+127f;
-
-  static float sanitised_inline(float x) {
-    const float above = x > kNever ? x : kNever;  // NaN compares false
-    return above < kGreatest ? above : kGreatest;
-  }
-  friend float sanitised(float logit);
-
   std::span<const float> logits_;
   std::vector<size_t> banned_;  // ascending
 };

@@ -178,6 +178,51 @@ TopK = Annotated[
         help="Sample among this many likeliest tokens; 0 is all.",
     ),
 ]
+MinP = Annotated[
+    float,
+    _option(
+        "--min-p",
+        metavar="P",
+        panel=_ANSWER_PANEL,
+        help="Leave out tokens less likely than this part of the likeliest one; 0 is off.",
+    ),
+]
+RepetitionPenalty = Annotated[
+    float,
+    _option(
+        "--repetition-penalty",
+        metavar="X",
+        panel=_ANSWER_PANEL,
+        help="Above 1 makes the tokens of prompt and answer less likely to come again; 1 is off.",
+    ),
+]
+PresencePenalty = Annotated[
+    float,
+    _option(
+        "--presence-penalty",
+        metavar="X",
+        panel=_ANSWER_PANEL,
+        help="Above 0 makes tokens that the answer has less likely, once and for all; -2 to 2.",
+    ),
+]
+FrequencyPenalty = Annotated[
+    float,
+    _option(
+        "--frequency-penalty",
+        metavar="X",
+        panel=_ANSWER_PANEL,
+        help="The same for each time that the answer has them; -2 to 2.",
+    ),
+]
+BadWords = Annotated[
+    list[str] | None,
+    _option(
+        "--bad-word",
+        metavar="TEXT",
+        panel=_ANSWER_PANEL,
+        help="The answer may not have this text; may be given several times.",
+    ),
+]
 Seed = Annotated[
     int | None,
     _option(
@@ -229,8 +274,10 @@ def sampling_params(
     seed: int | None,
     stop: list[str] | None = None,
     n: int = 1,
+    **more: Any,
 ) -> SamplingParams:
-    """The flags above as one object; raises ``InvalidRequest`` that names the field."""
+    """The flags above as one object, and ``more`` of its fields; raises ``InvalidRequest`` that
+    names the field."""
     return SamplingParams(
         n=n,
         max_tokens=max_tokens,
@@ -239,4 +286,5 @@ def sampling_params(
         top_k=top_k,
         seed=seed,
         stop=tuple(stop or ()),
+        **more,
     )

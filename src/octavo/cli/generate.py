@@ -17,6 +17,7 @@ import typer
 from octavo.cli import flags
 from octavo.cli.config_file import Config
 from octavo.cli.knobs import with_knobs
+from octavo.cli.sampling_flags import taken, with_sampling
 from octavo.cli.session import open_llm
 from octavo.hub.aliases import DEFAULT_MODEL
 from octavo.progress import BatchBar
@@ -39,15 +40,22 @@ EXAMPLES = (
 SAMPLING_FIELDS = frozenset(
     {
         "best_of",
+        "allowed_token_ids",
+        "bad_words",
+        "frequency_penalty",
         "ignore_eos",
         "include_stop_str_in_output",
+        "logit_bias",
         "logprobs",
+        "logprobs_mode",
         "max_tokens",
         "min_p",
         "min_tokens",
         "n",
         "on_overflow",
         "queue_timeout_s",
+        "presence_penalty",
+        "repetition_penalty",
         "seed",
         "skip_special_tokens",
         "stop",
@@ -55,8 +63,10 @@ SAMPLING_FIELDS = frozenset(
         "temperature",
         "timeout_s",
         "top_k",
+        "top_n_sigma",
         "top_p",
         "ttft_timeout_s",
+        "typical_p",
     }
 )
 BEAM_FIELDS = frozenset({"use_beam_search", "length_penalty", "early_stopping"})
@@ -64,6 +74,7 @@ STANDING_FIELDS = frozenset({"cache_salt", "priority", "service_class", "user"})
 _OTHER_FIELDS = frozenset({"id", "custom_id", "prompt", "messages"})
 
 
+@with_sampling
 @with_knobs
 def generate(
     ctx: typer.Context,
@@ -86,12 +97,6 @@ def generate(
         ),
     ] = "-",
     model: flags.Model = DEFAULT_MODEL,
-    max_tokens: flags.MaxTokens = 256,
-    temperature: flags.Temperature = 0.0,
-    top_p: flags.TopP = 1.0,
-    top_k: flags.TopK = 0,
-    seed: flags.Seed = None,
-    stop: flags.Stop = None,
     threads: flags.Threads = None,
     isa: flags.Isa = None,
     max_model_len: flags.MaxModelLen = None,
@@ -106,14 +111,7 @@ def generate(
 
     A bad line fails alone: its reply has an "error", and the exit status is 1.
     """
-    defaults = flags.sampling_params(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        seed=seed,
-        stop=stop,
-    )
+    defaults = taken(knobs)
     lines = _read_lines(file)
     options = {
         **knobs,

@@ -11,6 +11,7 @@ import typer
 from octavo.cli import flags
 from octavo.cli.config_file import Config
 from octavo.cli.knobs import with_quiet_knobs
+from octavo.cli.sampling_flags import taken, with_sampling
 from octavo.cli.session import open_llm, print_answer, print_samples
 from octavo.hub.aliases import DEFAULT_MODEL
 from octavo.types.errors import StepFailed
@@ -30,6 +31,7 @@ EXAMPLES = (
 )
 
 
+@with_sampling
 @with_quiet_knobs
 def run(
     ctx: typer.Context,
@@ -50,12 +52,6 @@ def run(
         str | None,
         typer.Option("--system", metavar="TEXT", help="System message before the prompt."),
     ] = None,
-    max_tokens: flags.MaxTokens = 256,
-    temperature: flags.Temperature = 0.0,
-    top_p: flags.TopP = 1.0,
-    top_k: flags.TopK = 0,
-    seed: flags.Seed = None,
-    stop: flags.Stop = None,
     num_samples: flags.NumSamples = 1,
     threads: flags.Threads = None,
     isa: flags.Isa = None,
@@ -71,15 +67,7 @@ def run(
 
     Pulls the model first if it is not here.
     """
-    params = flags.sampling_params(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        seed=seed,
-        stop=stop,
-        n=num_samples,
-    )
+    params = taken(knobs, n=num_samples)
     text = _read_prompt(prompt)
     options = {
         **knobs,

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TypedDict
 
 from octavo.engine.overflow import AdmissionLimits, truncate
+from octavo.engine.token_rules import bad_word_ids, check_some_token_is_left, check_token_ids
 from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import InvalidRequest, PromptTooLong
 from octavo.types.ports import Tokenizer
@@ -81,7 +82,7 @@ class Admission:
         if not clips_max_tokens:
             self._check_answer_fits(params, len(token_ids), room)
         eos_token_id, stop_token_ids = self._stop_ids(params)
-        return Request(
+        request = Request(
             request_id=request_id,
             prompt=text,
             prompt_token_ids=token_ids,
@@ -90,11 +91,14 @@ class Admission:
             eos_token_id=eos_token_id,
             stop_token_ids=stop_token_ids,
             priority=standing.priority,
+            bad_word_ids=bad_word_ids(params.bad_words, self._tokenizer),
             num_truncated_tokens=len(whole) - len(token_ids),
             service_class=standing.service_class,
             user=standing.user,
             cache_salt=standing.cache_salt,
         )
+        check_some_token_is_left(request, self._tokenizer.vocab_size)
+        return request
 
     def _admit_beam_search(
         self,
@@ -213,13 +217,7 @@ class Admission:
                 f" (max_num_seqs); got {num_samples}",
                 param=name,
             )
-        vocab_size = self._tokenizer.vocab_size
-        for token_id in params.stop_token_ids:
-            if token_id >= vocab_size:
-                raise InvalidRequest(
-                    f"stop token id {token_id} is outside the vocabulary of {vocab_size}",
-                    param="stop_token_ids",
-                )
+        check_token_ids(params, self._tokenizer.vocab_size)
 
     def _check_standing(self, standing: Standing) -> None:
         if standing.priority != 0 and not self._limits.has_priorities:
@@ -274,4 +272,13 @@ def row_sampling(request: Request, *, seed: int, sample_idx: int = 0) -> RowSamp
         num_logprobs=max(wanted, default=None),
         banned_until=len(request.prompt_token_ids) + params.min_tokens if banned else 0,
         banned_ids=tuple(sorted(banned)),
+        typical_p=params.typical_p,
+        top_n_sigma=params.top_n_sigma,
+        repetition_penalty=params.repetition_penalty,
+        presence_penalty=params.presence_penalty,
+        frequency_penalty=params.frequency_penalty,
+        logit_bias=params.logit_bias,
+        allowed_ids=params.allowed_token_ids or (),
+        bad_words=request.bad_word_ids,
+        has_processed_logprobs=params.logprobs_mode == "processed_logprobs",
     )

@@ -23,7 +23,7 @@ def runnable_kernels() -> tuple[str, ...]:
 
 def selected_kernel(forced: str | None = None) -> str:
     """The table that a decoder would use. Raises ValueError for a name that cannot run here."""
-    return _native.selected_kernel(forced or "")
+    return _native.selected_kernel(forced or None)
 
 
 def is_supported_type(ggml_type: int) -> bool:

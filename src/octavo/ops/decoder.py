@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import TracebackType
 
 from octavo import _native
@@ -16,12 +16,12 @@ from octavo.types.decoder_spec import (
     RopeSpec,
     Slot,
 )
-from octavo.types.step import RowOpen
+from octavo.types.step import RowOpen, RowSampling
 
 # Longer than any barrier between threads that all run; a longer wait means a descheduled peer.
 DEFAULT_SPIN_US = 50
 
-# The core computes in float32, where a smaller top_p is 0 and keeps no token at all.
+# The core computes in float32, where a smaller number is 0 or nearly so.
 FLOAT32_MIN = 2.0**-126
 
 _PAIRINGS = {
@@ -58,21 +58,23 @@ class SwapTotals:
 @dataclass(frozen=True, slots=True)
 class FlatBatch:
     """A step as flat arrays. ``work`` holds one tuple per row: (row, start, num_tokens,
-    num_token_ids, num_new_blocks, num_targets, samples, num_replaced, logits_of); the lists after
-    it hold what belongs to all rows, in the order of ``work``. ``copies`` holds (src, dst,
-    num_tokens), ``replaced`` (index in the row's table, block id).
+    num_token_ids, num_new_blocks, num_targets, samples, num_replaced, logits_of,
+    num_allowed_bytes); the lists after it hold what belongs to all rows, in the order of ``work``.
+    ``copies`` holds (src, dst, num_tokens), ``replaced`` (index in the row's table, block id),
+    ``allowed`` bit masks.
     """
 
     closed: Sequence[int]
     opened: Sequence[RowOpen]
     copies: Sequence[tuple[int, int, int]]
-    work: Sequence[tuple[int, int, int, int, int, int, bool, int, int | None]]
+    work: Sequence[tuple[int, int, int, int, int, int, bool, int, int | None, int]]
     token_ids: Sequence[int]
     new_blocks: Sequence[int]
     targets: Sequence[int]
     replaced: Sequence[tuple[int, int]] = ()
     swap_ins: Sequence[tuple[int, int]] = ()
     swap_outs: Sequence[tuple[int, int]] = ()
+    allowed: bytes = b""
 
 
 class Decoder:
@@ -96,7 +98,7 @@ class Decoder:
         spin_us: int = DEFAULT_SPIN_US,
     ) -> None:
         self._native: _native.Decoder | None = _native.Decoder(
-            _decoder_config(spec), num_threads, isa or "", spin_us
+            _decoder_config(spec), num_threads, isa or None, spin_us
         )
         self.num_blocks = 0  # these are 0 until there is a KV cache
         self.block_size = 0
@@ -163,9 +165,10 @@ class Decoder:
     def step(self, batch: FlatBatch) -> list[_native.RowOutcome]:
         """Run one step; outcomes follow ``batch.work``.
 
-        Raises ValueError that names the field, with nothing changed, for a batch that does not fit
-        the rows as they are. Raises RuntimeError, with the system's reason and before anything is
-        computed, when the swap file fails: ``abandon`` the batch then.
+        A row whose settings, history, ids or mask are refused answers the reason as its error, and
+        the others go on. Raises ValueError that names the field, with nothing changed, for a batch
+        that does not fit the rows as they are. Raises RuntimeError, with the system's reason and
+        before anything is computed, when the swap file fails: ``abandon`` the batch then.
         """
         return self._live.step(_native_batch(batch))
 
@@ -277,22 +280,43 @@ def _native_batch(batch: FlatBatch) -> _native.Batch:
         new_blocks=batch.new_blocks,
         targets=batch.targets,
         replaced=batch.replaced,
+        allowed=batch.allowed,
     )
 
 
 def _open_row(row: RowOpen) -> _native.RowOpen:
-    sampling = row.sampling
+    refusal = None
+    try:
+        sampling = _sampling_spec(row.sampling)
+    except ValueError as error:  # of this row alone: it fails, and says why
+        sampling, refusal = _native.SamplingSpec(), str(error)
     return _native.RowOpen(
         row.row,
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=max(sampling.top_p, FLOAT32_MIN) if sampling.top_p > 0 else sampling.top_p,
-        min_p=sampling.min_p,
-        seed=sampling.seed,
-        sample_idx=sampling.sample_idx,
-        num_logprobs=sampling.num_logprobs,
-        banned_until=sampling.banned_until,
-        banned_ids=sampling.banned_ids,
+        sampling=sampling,
         num_computed=row.num_computed,
         blocks=row.blocks,
+        history=() if refusal else row.history,
+        num_prompt=0 if refusal else row.num_prompt,
+        refusal=refusal,
     )
+
+
+def _sampling_spec(sampling: RowSampling) -> _native.SamplingSpec:
+    """Only what differs from the defaults, which are the core's too, is set: few rows set much.
+    Raises ValueError for what the core has no number for, such as a top_k below 0."""
+    spec = _native.SamplingSpec()
+    for name, default in _SAMPLING_FIELDS:
+        value = getattr(sampling, name)
+        if value == default:
+            continue
+        if name in _ABOVE_0 and 0 < value < FLOAT32_MIN:
+            value = FLOAT32_MIN
+        try:
+            setattr(spec, name, value)
+        except (TypeError, OverflowError):
+            raise ValueError(f"{name} cannot be {value!r}"[:200]) from None
+    return spec
+
+
+_SAMPLING_FIELDS = [(field.name, field.default) for field in fields(RowSampling)]
+_ABOVE_0 = frozenset({"top_p", "typical_p", "repetition_penalty"})  # and so they must stay

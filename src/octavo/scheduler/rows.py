@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from octavo.types.errors import CorruptState
 from octavo.types.sequence import Sequence
 from octavo.types.step import RowOpen
@@ -31,7 +33,10 @@ class Rows:
         if seq.row is not None or not self._free:
             raise CorruptState(f"sequence {seq.seq_id} has a row, or none is left to give it")
         row = seq.row = self._free.pop()
-        self._opened[row] = RowOpen(row, seq.sampling, num_computed, blocks)
+        opened = RowOpen(row, seq.sampling, num_computed, blocks)
+        if seq.sampling.needs_history:
+            opened = replace(opened, history=tuple(seq.token_ids), num_prompt=seq.num_prompt)
+        self._opened[row] = opened
         return row
 
     def close(self, seq: Sequence) -> None:

@@ -56,7 +56,8 @@ class Tokenizer(Protocol):
     """Text to ids and back. Pure and thread-safe: the server tokenises off the event loop."""
 
     @property
-    def vocab_size(self) -> int: ...
+    def vocab_size(self) -> int:
+        """As many as there are logits: every id below it can be sampled, and no other."""
 
     @property
     def bos_token_id(self) -> int | None: ...

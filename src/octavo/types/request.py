@@ -64,6 +64,7 @@ class Request:
     max_tokens         params.max_tokens, clipped to what the model's context and an empty pool hold
     eos_token_id       ends the answer without a stop reason; None under ignore_eos
     stop_token_ids     end the answer with the id as stop reason: the caller's and the model's own
+    bad_word_ids       sequences of ids that the answer may not have
     priority           lower is more urgent; first-come-first-served does not look at it
     num_truncated_tokens  dropped from the prompt, as ``params.on_overflow`` asked
     service_class      who may go first, and who is preempted first
@@ -86,6 +87,7 @@ class Request:
     user: str = ""
     cache_salt: str = ""
     beam: BeamSearchParams | None = None
+    bad_word_ids: tuple[tuple[int, ...], ...] = ()
 
     @property
     def num_tokens_max(self) -> int:

@@ -7,6 +7,15 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from octavo.types.errors import InvalidRequest
+from octavo.types.param_checks import (
+    as_logit_bias,
+    as_tuple,
+    check_above,
+    check_integer,
+    check_number,
+    check_switch,
+    shown,
+)
 from octavo.types.structured_outputs import StructuredOutputs
 
 GREEDY_EPSILON = 1e-5  # a temperature below this is greedy, as in vLLM
@@ -15,7 +24,12 @@ STOP_STRINGS_MAX = 16
 SEED_MAX = 2**63 - 1
 SAMPLES_MAX = 16384
 TIMEOUT_MAX_S = 1e6  # eleven days; a longer wait is a slip of the unit
-SHOWN_MAX = 60  # characters of a refused value that a message repeats
+LOGIT_BIAS_MAX = 100.0  # either way, as in OpenAI's API
+PENALTY_MAX = 2.0
+REPETITION_PENALTY_MAX = 1e6
+TOP_N_SIGMA_MAX = 1e6
+BAD_WORDS_MAX = 128
+LOGPROBS_MODES = ("raw_logprobs", "processed_logprobs")
 
 
 class OutputKind(Enum):
@@ -61,6 +75,23 @@ class SamplingParams:
     timeout_s           seconds from arrival to the last token; the request then ends by "timeout"
     queue_timeout_s     seconds from arrival to the first step
     ttft_timeout_s      seconds from arrival to the first token
+    presence_penalty    [-2, 2]; subtracted from the logits of ids that the answer has
+    frequency_penalty   [-2, 2]; the same, for each time that it has them
+    repetition_penalty  > 0; divides the logits above 0 of ids in prompt or answer, and multiplies
+                        those below; 1 is off
+    logit_bias          {id: number in [-100, 100]}, added to its logit
+    bad_words           texts that the answer may not have, each as the tokens it is spelt with
+                        alone or after a space; at most 128
+    allowed_token_ids   None, or the only ids that the answer may have
+    typical_p           (0, 1]; keeps the ids whose surprise is nearest to the expected one until
+                        they have this probability together; 1 keeps every one
+    top_n_sigma         >= 0; keeps the logits within so many standard deviations of the greatest;
+                        0 or -1 keeps every one
+    logprobs_mode       "raw_logprobs", of the model's distribution, or "processed_logprobs", of the
+                        one that is drawn from; those of the prompt are always raw
+    structured_outputs  the form that the answer must have
+
+    The order in which all of these act is in ``docs/sampling.md``.
     """
 
     n: int = 1
@@ -85,14 +116,24 @@ class SamplingParams:
     timeout_s: float | None = None
     queue_timeout_s: float | None = None
     ttft_timeout_s: float | None = None
-    structured_outputs: StructuredOutputs | None = None
     keep_special_ids: tuple[int, ...] = ()
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()  # a dict is taken too
+    bad_words: tuple[str, ...] = ()
+    allowed_token_ids: tuple[int, ...] | None = None
+    typical_p: float = 1.0
+    top_n_sigma: float = 0.0
+    logprobs_mode: str = "raw_logprobs"
+    structured_outputs: StructuredOutputs | None = None
 
     def __post_init__(self) -> None:
         _normalise(self)
         _check_numbers(self)
         _check_samples(self)
         _check_stops(self)
+        _check_tokens(self)
         _check_switches(self)
 
     @property
@@ -117,16 +158,14 @@ class SamplingParams:
 def _normalise(params: SamplingParams) -> None:
     """Accept the spellings that vLLM accepts: one stop string, lists, -1 for "off"."""
     put = object.__setattr__  # only here, before anyone else holds the object
-    for name in ("stop", "stop_token_ids", "keep_special_ids"):
-        value: object = getattr(params, name)
-        if value is None:
-            put(params, name, ())
-        elif isinstance(value, str):
-            put(params, name, (value,))
-        elif isinstance(value, list):
-            put(params, name, tuple(value))
-        elif not isinstance(value, tuple):
-            raise InvalidRequest(f"{name} must be a list, got {_shown(value)}", param=name)
+    for name in ("stop", "stop_token_ids", "bad_words", "keep_special_ids"):
+        put(params, name, as_tuple(name, getattr(params, name)))
+    if params.allowed_token_ids is not None:
+        ids = as_tuple("allowed_token_ids", params.allowed_token_ids)
+        put(params, "allowed_token_ids", ids)
+    put(params, "logit_bias", as_logit_bias(params.logit_bias, LOGIT_BIAS_MAX))
+    if params.top_n_sigma == -1:
+        put(params, "top_n_sigma", 0.0)
     if params.top_k == -1:
         put(params, "top_k", 0)
     if params.seed == -1:
@@ -143,32 +182,37 @@ def _normalise(params: SamplingParams) -> None:
 
 
 def _check_numbers(params: SamplingParams) -> None:
-    _number(params, "temperature", 0.0, 2.0)
-    _number(params, "top_p", 0.0, 1.0, low_open=True)
-    _number(params, "min_p", 0.0, 1.0)
-    _integer(params, "top_k", 0, 2**31 - 1)
-    _integer(params, "min_tokens", 0, 2**31 - 1)
+    check_number("temperature", params.temperature, 0.0, 2.0)
+    check_above("top_p", params.top_p, 0.0, 1.0)
+    check_number("min_p", params.min_p, 0.0, 1.0)
+    check_above("typical_p", params.typical_p, 0.0, 1.0)
+    check_number("top_n_sigma", params.top_n_sigma, 0.0, TOP_N_SIGMA_MAX)
+    for name in ("presence_penalty", "frequency_penalty"):
+        check_number(name, getattr(params, name), -PENALTY_MAX, PENALTY_MAX)
+    check_above("repetition_penalty", params.repetition_penalty, 0.0, REPETITION_PENALTY_MAX)
+    check_integer("top_k", params.top_k, 0, 2**31 - 1)
+    check_integer("min_tokens", params.min_tokens, 0, 2**31 - 1)
     if params.max_tokens is not None:
-        _integer(params, "max_tokens", 1, 2**31 - 1)
+        check_integer("max_tokens", params.max_tokens, 1, 2**31 - 1)
         if params.min_tokens > params.max_tokens:
             raise InvalidRequest(
                 f"min_tokens ({params.min_tokens}) is above max_tokens ({params.max_tokens})",
                 param="min_tokens",
             )
     if params.seed is not None:
-        _integer(params, "seed", 0, SEED_MAX)
+        check_integer("seed", params.seed, 0, SEED_MAX)
     for name in ("logprobs", "prompt_logprobs"):
         if getattr(params, name) is not None:
-            _integer(params, name, 0, LOGPROBS_MAX)
+            check_integer(name, getattr(params, name), 0, LOGPROBS_MAX)
     for name in ("timeout_s", "queue_timeout_s", "ttft_timeout_s"):
         if getattr(params, name) is not None:
-            _number(params, name, 0.0, TIMEOUT_MAX_S, low_open=True)
+            check_above(name, getattr(params, name), 0.0, TIMEOUT_MAX_S)
 
 
 def _check_samples(params: SamplingParams) -> None:
-    _integer(params, "n", 1, SAMPLES_MAX)
+    check_integer("n", params.n, 1, SAMPLES_MAX)
     if params.best_of is not None:
-        _integer(params, "best_of", 1, SAMPLES_MAX)
+        check_integer("best_of", params.best_of, 1, SAMPLES_MAX)
         if params.best_of < params.n:
             raise InvalidRequest(
                 f"best_of ({params.best_of}) must be at least n ({params.n})", param="best_of"
@@ -193,41 +237,42 @@ def _check_stops(params: SamplingParams) -> None:
         raise InvalidRequest("stop must hold non-empty strings", param="stop")
     if params.stop and not params.detokenize:
         raise InvalidRequest("stop strings need detokenize=True", param="stop")
-    for name in ("stop_token_ids", "keep_special_ids"):
-        if any(type(token) is not int or token < 0 for token in getattr(params, name)):
-            raise InvalidRequest(f"{name} must hold token ids >= 0", param=name)
+    _check_ids("stop_token_ids", params.stop_token_ids)
+    _check_ids("keep_special_ids", params.keep_special_ids)
+
+
+def _check_tokens(params: SamplingParams) -> None:
+    if len(params.bad_words) > BAD_WORDS_MAX:
+        raise InvalidRequest(f"bad_words has more than {BAD_WORDS_MAX} texts", param="bad_words")
+    if any(not isinstance(text, str) or not text for text in params.bad_words):
+        raise InvalidRequest("bad_words must hold non-empty strings", param="bad_words")
+    if params.allowed_token_ids is None:
+        return
+    if not params.allowed_token_ids:
+        raise InvalidRequest(
+            "allowed_token_ids is empty: no token is allowed", param="allowed_token_ids"
+        )
+    _check_ids("allowed_token_ids", params.allowed_token_ids)
+
+
+def _check_ids(name: str, ids: tuple[int, ...]) -> None:
+    if any(type(token) is not int or token < 0 for token in ids):
+        raise InvalidRequest(f"{name} must hold token ids >= 0", param=name)
 
 
 def _check_switches(params: SamplingParams) -> None:
-    """A string is true whatever it says, so only a real boolean can be meant."""
     for name in ("include_stop_str_in_output", "ignore_eos", "detokenize", "skip_special_tokens"):
-        value: object = getattr(params, name)
-        if not isinstance(value, bool):
-            raise InvalidRequest(f"{name} must be a boolean, got {_shown(value)}", param=name)
+        check_switch(name, getattr(params, name))
     if not isinstance(params.output_kind, OutputKind):
         raise InvalidRequest("output_kind must be an OutputKind", param="output_kind")
-
-
-def _number(
-    params: SamplingParams, name: str, low: float, high: float, *, low_open: bool = False
-) -> None:
-    value = getattr(params, name)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not low <= value <= high:  # NaN is on neither side
-        raise InvalidRequest(f"{name} must be in [{low}, {high}], got {_shown(value)}", param=name)
-    if low_open and value == low:
-        raise InvalidRequest(f"{name} must be above {low}, got {value!r}", param=name)
-
-
-def _integer(params: SamplingParams, name: str, low: int, high: int) -> None:
-    value = getattr(params, name)
-    if type(value) is not int or not low <= value <= high:
-        raise InvalidRequest(f"{name} must be an integer >= {low}, got {_shown(value)}", param=name)
-
-
-def _shown(value: object) -> str:
-    """Short. An int beyond 4300 digits has no repr at all."""
-    if isinstance(value, int) and abs(value) >= 2**64:
-        return "a huge integer"
-    text = repr(value)
-    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."
+    if params.logprobs_mode not in LOGPROBS_MODES:
+        raise InvalidRequest(
+            f"logprobs_mode must be one of {', '.join(LOGPROBS_MODES)},"
+            f" got {shown(params.logprobs_mode)}",
+            param="logprobs_mode",
+        )
+    wish: object = params.structured_outputs
+    if wish is not None and not isinstance(wish, StructuredOutputs):
+        raise InvalidRequest(
+            "structured_outputs must be a StructuredOutputs", param="structured_outputs"
+        )

@@ -59,7 +59,8 @@ class RowOpen:
     this plan's swap-ins, copies, or the work of the row it forks from.
 
     ``history`` holds all ids known of the sequence, the first ``num_prompt`` of them its prompt, if
-    ``sampling.needs_history``, and nothing otherwise. What the row samples is appended by itself.
+    ``sampling.needs_history``, and nothing otherwise. What the row samples is appended by itself:
+    whenever it samples, all tokens before that one are in its history.
     """
 
     row: int
@@ -139,7 +140,8 @@ class StepPlan:
 class TokenLogprobs:
     """One token's log-probability, its rank (1 is the likeliest), and the likeliest alternatives.
 
-    Raw: of the model's own distribution, before temperature and truncation, natural logarithm.
+    Of the model's own distribution, before temperature and truncation, unless the row's settings
+    ask for processed ones; natural logarithm.
     """
 
     token_id: int

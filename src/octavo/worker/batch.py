@@ -65,6 +65,7 @@ def flatten(plan: StepPlan) -> FlatBatch:
                 work.samples,
                 len(work.replaced),
                 work.logits_of,
+                len(work.allowed),
             )
             for work in plan.work
         ],
@@ -74,6 +75,7 @@ def flatten(plan: StepPlan) -> FlatBatch:
         replaced=replaced,
         swap_ins=plan.swap_ins,
         swap_outs=plan.swap_outs,
+        allowed=b"".join([work.allowed for work in plan.work]),
     )
 
 
@@ -86,7 +88,9 @@ def flatten_rows(plan: StepPlan, num_rows: int) -> FlatBatch:
         closed=[row for row in plan.closed if row in rows],
         opened=[RowOpen(row.row, RowSampling()) for row in plan.opened if row.row in rows],
         copies=(),
-        work=[(work.row, 0, 0, 0, 0, 0, False, 0, None) for work in plan.work if work.row in rows],
+        work=[
+            (work.row, 0, 0, 0, 0, 0, False, 0, None, 0) for work in plan.work if work.row in rows
+        ],
         token_ids=(),
         new_blocks=(),
         targets=(),

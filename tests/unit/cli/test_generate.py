@@ -64,6 +64,9 @@ def test_answers_come_in_the_order_of_the_lines_whatever_ends_first(batch):
         ({"prompt": ""}, "prompt is empty"),
         ({"prompt": "x" * 100}, "max_model_len"),
         ({"prompt": 5}, "must be a string or a list of token ids"),
+        ({"prompt": "a", "logit_bias": {"7": 1000}}, "logit_bias[7] must be in"),
+        ({"prompt": "a", "logit_bias": {"70000": 1}}, "outside the vocabulary"),
+        ({"prompt": "a", "allowed_token_ids": []}, "no token is allowed"),
         ({"prompt": ["a", "b"]}, "a prompt is a string, a list of token ids"),
         ({"prompt": []}, "prompt is empty"),
         ({"messages": "hi"}, "messages must be"),
@@ -75,6 +78,12 @@ def test_a_bad_line_fails_alone(batch, line, message):
     assert message in replies[1]["error"]["message"]
     assert [replies[0]["text"], replies[2]["text"]] == [text_after(1, 2)] * 2
     assert "3 lines, 1 failed" in result.stderr
+
+
+def test_a_line_may_set_what_its_answer_may_have(batch):
+    only = {"prompt": "a", "allowed_token_ids": [120], "presence_penalty": 1.0}
+    _, replies = batch(only, {"prompt": "a"}, args=("-n", "3"))
+    assert [replies[0]["text"], replies[1]["text"]] == ["xxx", text_after(1, 3)]
 
 
 def test_a_failed_step_is_an_error_of_its_lines(batch):

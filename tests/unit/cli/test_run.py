@@ -54,6 +54,16 @@ def test_flags_reach_the_engine_under_their_own_names():
     assert opener.assembled.num_closes == 1
 
 
+def test_penalties_reach_the_engine_and_are_checked_by_name():
+    flags = ("--min-p", "0.1", "--repetition-penalty", "1.2", "--presence-penalty", "-0.5")
+    more = ("--frequency-penalty", "1", "--bad-word", "no", "--bad-word", "yes")
+    assert invoke("run", "hi", "-n", "2", *flags, *more).exit_code == 0
+    for flag, value in (("min-p", "2"), ("frequency-penalty", "3"), ("bad-word", "")):
+        result = invoke("run", "hi", f"--{flag}", value)
+        assert result.exit_code == 1
+        assert flag.replace("-", "_") in result.stderr
+
+
 def test_bad_sampling_is_refused_before_a_model_is_opened():
     opener = Opener()
     result = invoke("run", "hi", "--top-p", "0", opener=opener)

@@ -423,3 +423,46 @@ def test_a_table_may_be_longer_than_needed_only_where_that_is_agreed() -> None:
         EchoExecutor().submit(StepPlan(1, opened=(RowOpen(0, GREEDY),), work=(work,)))
     opened = RowOpen(0, GREEDY, 0, (0, 1, 2))  # an admission may reserve
     EchoExecutor().submit(StepPlan(1, opened=(opened,), work=(replace(work, new_blocks=()),)))
+
+
+PENALISED = RowSampling(presence_penalty=1.0)
+
+
+@pytest.mark.parametrize(
+    ("history", "message"),
+    [
+        ((), "row 0 has another history"),
+        (PROMPT[:-1], "row 0 has another history"),
+        ((*PROMPT, 5), "row 0 has another history"),
+        ((*PROMPT[:-1], 0), "row 0 has another history"),
+    ],
+)
+def test_a_history_must_be_what_the_row_reads_back(history: tuple[int, ...], message: str) -> None:
+    work = RowWork(0, 0, len(PROMPT), PROMPT, (0, 1), samples=True)
+    opened = RowOpen(0, PENALISED, history=history, num_prompt=len(history))
+    with pytest.raises(PlanError, match=message):
+        Bench().submit(work, opened=(opened,))
+    with pytest.raises(PlanError, match=r"does not need|has another history"):
+        Bench().submit(work, opened=(replace(opened, sampling=GREEDY, history=(1, *history)),))
+    right = replace(opened, history=PROMPT, num_prompt=len(PROMPT))
+    bench = Bench()
+    bench.run(work, opened=(right,))
+    (row,) = bench.run(decode(0, 11))
+    assert row.error is None
+    with pytest.raises(PlanError, match="11 tokens known"):
+        Bench().submit(work, opened=(replace(right, num_prompt=12),))
+
+
+def test_masks_hold_and_must_cover_the_vocabulary() -> None:
+    bench = Bench()
+    mask = (1 << 77).to_bytes(33, "little")
+    work = RowWork(0, 0, len(PROMPT), PROMPT, (0, 1), samples=True, allowed=mask)
+    (row,) = bench.run(work, opened=(RowOpen(0, GREEDY),))
+    assert row.token_id == 77
+    with pytest.raises(PlanError, match="a mask of 32 bytes"):
+        bench.submit(decode(0, 11, allowed=mask[:-1]))
+    bench = Bench()
+    (row,) = bench.run(replace(work, allowed=bytes(33)), opened=(RowOpen(0, GREEDY),))
+    assert row.error == "the settings leave no token"
+    (row,) = bench.run(decode(0, 11))
+    assert row.error == "the row failed in an earlier step"

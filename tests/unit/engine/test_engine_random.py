@@ -19,7 +19,13 @@ from octavo.engine.engine import Engine
 from octavo.types.errors import CorruptState
 from octavo.types.outputs import RequestOutput
 from octavo.types.sampling_params import OutputKind, SamplingParams
-from octavo.types.step import RowSampling
+
+# Under each the next token depends on all that came before it in another way.
+SETTINGS: list[dict[str, object]] = [
+    {"presence_penalty": 0.5, "frequency_penalty": -0.25},
+    {"repetition_penalty": 1.5, "logit_bias": {"7": 3.0}},
+    {"bad_words": ["a", "bc", "   "], "allowed_token_ids": [*range(90, 200)]},
+]
 
 
 @dataclass
@@ -43,11 +49,14 @@ class History:
             max_tokens=rng.choice([None, rng.randint(1, 12)]),
             output_kind=rng.choice([OutputKind.DELTA, OutputKind.FINAL_ONLY]),
             prompt_logprobs=rng.choice([None, 0]),
+            **rng.choice([{}, {}, *SETTINGS]),
         )
         self.engine.add_request(request_id, prompt, params)
         room = num_slots - len(prompt)
         num_tokens = room if params.max_tokens is None else min(room, params.max_tokens)
-        sampling = RowSampling(temperature=temperature, seed=seed)
+        (seq,) = self.engine.groups[request_id].sequences
+        sampling = seq.sampling
+        assert (sampling.temperature, sampling.seed) == (temperature, seed)
         self.expected[request_id] = expected_tokens(prompt, num_tokens, sampling)
         self.received[request_id] = []
 

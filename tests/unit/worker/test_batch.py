@@ -33,8 +33,8 @@ class Outcome:
 
 
 PREFILL = RowWork(2, 0, 3, (7, 8, 9), (4, 5), samples=True, targets=(8, 9))
-DECODE = RowWork(0, 6, 1, samples=True, replaced=((0, 3),))
-FORK = RowWork(1, 3, 0, samples=True, logits_of=2)
+DECODE = RowWork(0, 6, 1, samples=True, replaced=((0, 3),), allowed=b"abc")
+FORK = RowWork(1, 3, 0, samples=True, logits_of=2, allowed=b"de")
 
 
 def test_ids_lie_one_after_the_other_and_work_says_how_many() -> None:
@@ -48,14 +48,15 @@ def test_ids_lie_one_after_the_other_and_work_says_how_many() -> None:
     assert batch.swap_ins == ((6, 7),)
     assert batch.swap_outs == ((8, 9),)
     assert batch.work == [
-        (2, 0, 3, 3, 2, 2, True, 0, None),
-        (0, 6, 1, 0, 0, 0, True, 1, None),
-        (1, 3, 0, 0, 0, 0, True, 0, 2),
+        (2, 0, 3, 3, 2, 2, True, 0, None, 0),
+        (0, 6, 1, 0, 0, 0, True, 1, None, 3),
+        (1, 3, 0, 0, 0, 0, True, 0, 2, 2),
     ]
     assert batch.token_ids == [7, 8, 9]
     assert batch.new_blocks == [4, 5]
     assert batch.targets == [8, 9]
     assert batch.replaced == [(0, 3)]
+    assert batch.allowed == b"abcde"
 
 
 def test_what_is_left_of_a_failed_plan_is_its_rows() -> None:
@@ -63,7 +64,7 @@ def test_what_is_left_of_a_failed_plan_is_its_rows() -> None:
     batch = flatten_rows(StepPlan(1, (-1, 3), opened, work=(PREFILL, RowWork(9, 0, 1))), 4)
     assert batch.closed == [3]
     assert batch.opened == [RowOpen(2, RowSampling())]
-    assert batch.work == [(2, 0, 0, 0, 0, 0, False, 0, None)]
+    assert batch.work == [(2, 0, 0, 0, 0, 0, False, 0, None, 0)]
     assert not (batch.token_ids)
     assert not (batch.new_blocks)
     assert not (batch.targets)

@@ -63,6 +63,9 @@ class Choices(Protocol):
         self, index: int, output: RequestOutput, sample: CompletionOutput
     ) -> dict[str, object]: ...
 
+    def envelope(self, output: RequestOutput) -> dict[str, object]:
+        """What stands beside the choices of a whole answer."""
+
     def deltas(
         self, index: int, output: RequestOutput, sample: CompletionOutput
     ) -> Sequence[dict[str, object]]:
@@ -120,12 +123,15 @@ def check_model(name: str | None, service: Service) -> None:
 
 async def _whole(parsed: Parsed, outputs: Outputs, head: dict[str, object]) -> dict[str, object]:
     choices: list[dict[str, object]] = []
+    beside: dict[str, object] = {}
     async with aclosing(outputs):
         async for prompt_idx, output in outputs:
+            beside |= parsed.choices.envelope(output)
             for index, sample in _indexed(parsed.job, prompt_idx, output):
                 choices.append(parsed.choices.whole(index, output, sample))
     choices.sort(key=lambda choice: int(str(choice["index"])))
-    return {**head, "choices": choices, "usage": parsed.job.usage(), **_timelines(parsed)}
+    beside |= _timelines(parsed)
+    return {**head, "choices": choices, "usage": parsed.job.usage(), **beside}
 
 
 def _timelines(parsed: Parsed) -> dict[str, object]:

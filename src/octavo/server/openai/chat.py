@@ -18,7 +18,7 @@ from octavo.server.openai.answer import Parsed, Service
 from octavo.server.openai.beam_search import beam_search_params
 from octavo.server.openai.conversation import conversation
 from octavo.server.openai.generation import Job
-from octavo.server.openai.logprobs import chat_logprobs
+from octavo.server.openai.logprobs import chat_logprobs, prompt_logprobs
 from octavo.server.openai.sampling import (
     chat_names,
     chat_params,
@@ -59,6 +59,7 @@ def parse(body: bytes, service: Service, job_id: str) -> Parsed:
         service.tokenizer,
         (chat.top_logprobs or 0) if chat.logprobs else None,
         ready.new_parser,
+        num_prompt_top=chat.prompt_logprobs,
         shows_reasoning=chat.include_reasoning is not False,
     )
     return Parsed(chat, job, choices)
@@ -115,10 +116,12 @@ class ChatChoices:
         num_top: int | None,
         new_parser: Callable[[], AnswerParser],
         *,
+        num_prompt_top: int | None = None,
         shows_reasoning: bool = True,
     ) -> None:
         self._tokenizer = tokenizer
         self._num_top = num_top
+        self._num_prompt_top = num_prompt_top
         self._new_parser = new_parser
         self._shows_reasoning = shows_reasoning
         self._parsers: dict[int, AnswerParser] = {}  # by choice index
@@ -134,6 +137,11 @@ class ChatChoices:
             {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
             for index in range(num_choices)
         ]
+
+    def envelope(self, output: RequestOutput) -> dict[str, object]:
+        if self._num_prompt_top is None:
+            return {}
+        return {"prompt_logprobs": prompt_logprobs(output, self._num_prompt_top)}
 
     def whole(
         self, index: int, output: RequestOutput, sample: CompletionOutput

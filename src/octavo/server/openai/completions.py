@@ -12,7 +12,7 @@ from octavo.server.openai import answer
 from octavo.server.openai.answer import Parsed, Service
 from octavo.server.openai.beam_search import beam_search_params
 from octavo.server.openai.generation import Job
-from octavo.server.openai.logprobs import CompletionLogprobs, TokenLogprobs
+from octavo.server.openai.logprobs import CompletionLogprobs, TokenLogprobs, prompt_logprobs
 from octavo.server.openai.sampling import completion_params, refuse_unsupported
 from octavo.server.openai.schemas import CompletionRequest
 from octavo.server.openai.standing import standing
@@ -53,6 +53,7 @@ def parse(body: bytes, service: Service, job_id: str) -> Parsed:
         echoes=bool(asked.echo),
         answers=not asked.only_echoes,
         skips_special=params.skip_special_tokens,
+        num_prompt_top=asked.prompt_logprobs,
     )
     return Parsed(asked, job, choices)
 
@@ -114,9 +115,11 @@ class CompletionChoices:
         echoes: bool,
         answers: bool,
         skips_special: bool,
+        num_prompt_top: int | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._num_top = num_top
+        self._num_prompt_top = num_prompt_top
         self._echoes = echoes
         self._answers = answers
         self._skips_special = skips_special
@@ -129,7 +132,13 @@ class CompletionChoices:
     def whole(
         self, index: int, output: RequestOutput, sample: CompletionOutput
     ) -> dict[str, object]:
-        return self._choice(index, output, sample)
+        choice = self._choice(index, output, sample)
+        if self._num_prompt_top is not None:
+            choice["prompt_logprobs"] = prompt_logprobs(output, self._num_prompt_top)
+        return choice
+
+    def envelope(self, output: RequestOutput) -> dict[str, object]:
+        return {}
 
     def deltas(
         self, index: int, output: RequestOutput, sample: CompletionOutput

@@ -6,7 +6,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Mapping, Sequence
 
-from octavo.types.outputs import Logprob
+from octavo.types.outputs import Logprob, RequestOutput
 from octavo.types.ports import Tokenizer
 
 LOGPROB_MIN = -9999.0  # JSON has no infinity; vLLM's floor
@@ -46,6 +46,29 @@ def _likeliest(by_id: TokenLogprobs, num_top: int) -> list[tuple[int, Logprob]]:
 
 def floored(logprob: float) -> float:
     return max(logprob, LOGPROB_MIN)
+
+
+def prompt_logprobs(output: RequestOutput, num_top: int) -> list[dict[str, object] | None]:
+    """vLLM's field: for each token of the prompt its own logprob and those of the ``num_top``
+    likeliest, by id; None for the first, which nothing comes before.
+    """
+    by_position: list[dict[str, object] | None] = []
+    entries = output.prompt_logprobs or ()
+    for token_id, by_id in zip(output.prompt_token_ids, entries, strict=True):
+        if by_id is None:
+            by_position.append(None)
+            continue
+        kept = {token_id: by_id[token_id], **dict(_likeliest(by_id, num_top))}
+        by_position.append({str(id_): _prompt_entry(item) for id_, item in kept.items()})
+    return by_position
+
+
+def _prompt_entry(logprob: Logprob) -> dict[str, object]:
+    return {
+        "logprob": floored(logprob.logprob),
+        "rank": logprob.rank,
+        "decoded_token": logprob.decoded_token,
+    }
 
 
 class CompletionLogprobs:

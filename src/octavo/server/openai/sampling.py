@@ -31,14 +31,11 @@ HARMLESS = frozenset(
 
 # Fields that octavo does not implement, with the values that ask for nothing (beside null).
 UNSUPPORTED: dict[str, Callable[[object], bool]] = {
-    "allowed_token_ids": lambda value: False,
     "audio": lambda value: False,
-    "bad_words": lambda value: value == [],
     "chat_template": lambda value: False,
     "chat_template_kwargs": lambda value: value == {},
     "continue_final_message": lambda value: value is False,
     "documents": lambda value: value == [],
-    "frequency_penalty": lambda value: value == 0,
     "function_call": lambda value: value == "none",
     "functions": lambda value: value == [],
     "grammar": lambda value: value == "",
@@ -49,15 +46,11 @@ UNSUPPORTED: dict[str, Callable[[object], bool]] = {
     "guided_regex": lambda value: False,
     "json_schema": lambda value: False,
     "kv_transfer_params": lambda value: False,
-    "logit_bias": lambda value: value == {},
     "logits_processors": lambda value: value == [],
     "modalities": lambda value: value == ["text"],
     "prediction": lambda value: False,
-    "presence_penalty": lambda value: value == 0,
     "prompt_embeds": lambda value: False,
-    "prompt_logprobs": lambda value: False,
     "reasoning_effort": lambda value: value == "none",
-    "repetition_penalty": lambda value: value == 1,
     "response_format": lambda value: value == {"type": "text"},
     "return_token_ids": lambda value: value is False,
     "return_tokens_as_token_ids": lambda value: value is False,
@@ -117,7 +110,9 @@ def completion_params(request: CompletionRequest) -> SamplingParams:
     if request.only_echoes:
         max_tokens = 1
     params = _params(request, max_tokens=max_tokens, logprobs=request.logprobs)
-    return params.clone(prompt_logprobs=request.logprobs) if request.echo else params
+    if not request.echo or request.logprobs is None:
+        return params
+    return params.clone(prompt_logprobs=max(request.logprobs, params.prompt_logprobs or 0))
 
 
 def chat_params(request: ChatRequest) -> SamplingParams:
@@ -150,6 +145,8 @@ def _params(
     if request.stream_options is not None and not request.stream:
         raise InvalidRequest("stream_options needs stream to be true", param="stream_options")
     beam_search.check(request)
+    if request.prompt_logprobs is not None and request.stream:
+        raise InvalidRequest("prompt_logprobs needs stream to be false", param="prompt_logprobs")
     given = {
         name: value
         for name in (
@@ -168,6 +165,16 @@ def _params(
             "timeout_s",
             "queue_timeout_s",
             "ttft_timeout_s",
+            "presence_penalty",
+            "frequency_penalty",
+            "repetition_penalty",
+            "logit_bias",
+            "bad_words",
+            "allowed_token_ids",
+            "typical_p",
+            "top_n_sigma",
+            "logprobs_mode",
+            "prompt_logprobs",
         )
         if (value := getattr(request, name)) is not None
     }

@@ -59,6 +59,16 @@ class GenerationRequest(BaseModel):
     length_penalty: float | None = None
     early_stopping: Annotated[Any, Field(description='a boolean, or "never"')] = None
     return_timeline: bool | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    bad_words: list[str] | None = None
+    allowed_token_ids: list[Int64] | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    logprobs_mode: str | None = None
+    prompt_logprobs: Int64 | None = None
 
     @property
     def includes_usage(self) -> bool:
