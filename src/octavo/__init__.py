@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     )
     from octavo.types.request import ServiceClass, Standing
     from octavo.types.sampling_params import OnOverflow, OutputKind, SamplingParams
+    from octavo.types.structured_outputs import StructuredOutputs
 
     __version__: str
 
@@ -80,6 +81,7 @@ __all__ = [  # noqa: RUF022 (plain alphabetical order)
     "ServiceClass",
     "Standing",
     "StepFailed",
+    "StructuredOutputs",
     "Timeline",
     "UnsupportedModel",
     "__version__",
@@ -113,6 +115,7 @@ _HOMES = {
     ),
     "octavo.types.request": ("ServiceClass", "Standing"),
     "octavo.types.sampling_params": ("OnOverflow", "OutputKind", "SamplingParams"),
+    "octavo.types.structured_outputs": ("StructuredOutputs",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -17,7 +17,7 @@ PUBLIC = """
     EngineOverloaded EngineStopped FinishReason InvalidConfig InvalidRequest LLM Logprob
     ModelError ModelNotFound OctavoError OnOverflow OutputKind PromptTooLong RequestMetrics
     RequestOutput RuntimeConfig SamplingParams SchedulerConfig ServiceClass Standing
-    StepFailed Timeline UnsupportedModel __version__
+    StepFailed StructuredOutputs Timeline UnsupportedModel __version__
 """.split()
 
 

@@ -155,7 +155,6 @@ async def test_one_bad_prompt_refuses_all_before_any_runs():
 
 
 SAMPLES = {
-    "response_format": {"type": "json_object"},
     "tools": [{"type": "function", "function": {"name": "f"}}],
     "tool_choice": "required",
     "logit_bias": {"5": 1},

@@ -10,9 +10,10 @@ from typing import TypedDict
 
 from octavo.engine.overflow import AdmissionLimits, truncate
 from octavo.engine.token_rules import bad_word_ids, check_some_token_is_left, check_token_ids
+from octavo.grammar.compiler import GrammarCompiler
 from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import InvalidRequest, PromptTooLong
-from octavo.types.ports import Tokenizer
+from octavo.types.ports import Grammar, Tokenizer
 from octavo.types.request import Request, Standing
 from octavo.types.sampling_params import OnOverflow, SamplingParams
 from octavo.types.step import RowSampling
@@ -39,9 +40,15 @@ class Admission:
     What can never fit is refused at once and with the numbers, instead of waiting for ever.
     """
 
-    def __init__(self, tokenizer: Tokenizer, limits: AdmissionLimits) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        limits: AdmissionLimits,
+        grammars: GrammarCompiler | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
         self._limits = limits
+        self.grammars = grammars or GrammarCompiler(tokenizer)
 
     @property
     def limits(self) -> AdmissionLimits:
@@ -56,7 +63,8 @@ class Admission:
         standing: Standing = ORDINARY,
         clips_max_tokens: bool = True,
     ) -> Request:
-        """Tokenise, validate, cut a prompt that is too long if asked to, clip ``max_tokens``.
+        """Tokenise, validate, cut a prompt that is too long if asked to, clip ``max_tokens``,
+        compile the grammar.
 
         A beam search takes as much memory as so many samples would, or less, and is admitted as
         such. Without ``clips_max_tokens``, a ``max_tokens`` that does not fit beside the prompt is
@@ -81,13 +89,15 @@ class Admission:
         room = self._limits.answer_room(len(token_ids), params.num_samples)
         if not clips_max_tokens:
             self._check_answer_fits(params, len(token_ids), room)
+        max_tokens = room if params.max_tokens is None else min(params.max_tokens, room)
         eos_token_id, stop_token_ids = self._stop_ids(params)
+        own_eos = () if eos_token_id is None else (eos_token_id,)
         request = Request(
             request_id=request_id,
             prompt=text,
             prompt_token_ids=token_ids,
             params=params,
-            max_tokens=room if params.max_tokens is None else min(params.max_tokens, room),
+            max_tokens=max_tokens,
             eos_token_id=eos_token_id,
             stop_token_ids=stop_token_ids,
             priority=standing.priority,
@@ -96,9 +106,18 @@ class Admission:
             service_class=standing.service_class,
             user=standing.user,
             cache_salt=standing.cache_salt,
+            grammar=self._grammar(params, stop_token_ids.union(own_eos), max_tokens),
         )
         check_some_token_is_left(request, self._tokenizer.vocab_size)
         return request
+
+    def _grammar(
+        self, params: SamplingParams, stop_ids: frozenset[int], max_tokens: int
+    ) -> Grammar | None:
+        wish = params.structured_outputs
+        if wish is None:
+            return None
+        return self.grammars.compile(wish, stop_ids=stop_ids, num_tokens=max_tokens)
 
     def _admit_beam_search(
         self,

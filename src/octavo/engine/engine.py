@@ -14,12 +14,13 @@ from octavo.engine.admission import ORDINARY, Admission, Prompt, row_sampling
 from octavo.engine.beam import BeamSearch
 from octavo.engine.chaos import Chaos, FailingExecutor
 from octavo.engine.output_processor import OutputProcessor
-from octavo.engine.setup import admission_limits, new_blocks
+from octavo.engine.setup import admission_limits, new_blocks, start_constraint
 from octavo.engine.snapshot import snapshot
 from octavo.engine.steering import BeamRun
 from octavo.engine.trace import Event, Lifecycle, Trace
 from octavo.engine.upkeep import Upkeep
 from octavo.engine.watchdog import Watchdog
+from octavo.grammar.compiler import GrammarCompiler
 from octavo.metrics.engine_metrics import EngineMetrics, EngineStats
 from octavo.scheduler.budget import CostModel
 from octavo.scheduler.scheduler import Progress, Scheduler
@@ -77,9 +78,10 @@ class Engine:
         self._executor = executor if chaos is None else FailingExecutor(executor, chaos)
         self.clock = clock
         self._seeds = seeds
+        grammars = GrammarCompiler(tokenizer)
         self._blocks = new_blocks(executor, config, window, chaos)
         self._scheduler = Scheduler(self._blocks, config.scheduler, num_rows=executor.num_rows)
-        self.admission = Admission(tokenizer, admission_limits(config, self._blocks))
+        self.admission = Admission(tokenizer, admission_limits(config, self._blocks), grammars)
         self._tokenizer = tokenizer
         self._outputs = OutputProcessor(tokenizer)
         self._beam_runs: dict[str, BeamRun] = {}
@@ -245,6 +247,7 @@ class Engine:
             self._scheduler,
             self._blocks,
             self.watchdog,
+            grammars=self.admission.grammars.stats,
             now=self.clock(),
             pipeline_depth=self._executor.depth,
         )
@@ -300,7 +303,9 @@ class Engine:
         for sample_idx in range(num_sequences or request.num_samples):
             seq_id = first_id if sample_idx == 0 else next(self._seq_ids)
             sampling = row_sampling(request, seed=seed, sample_idx=sample_idx)
-            group.sequences.append(Sequence(seq_id, group, sampling))
+            seq = Sequence(seq_id, group, sampling)
+            seq.constraint = start_constraint(request)
+            group.sequences.append(seq)
         return group
 
     def _expire(self) -> None:

@@ -72,8 +72,8 @@ class SampleText:
     def accept(self, seq: Sequence, progress: Progress) -> Verdict | None:
         """Take in what a step gave; the sequence already has the token. Says whether it ends here.
 
-        Rules in their order: end of sequence, stop ids, stop strings, length. So a token that
-        completes a stop string and is also the last allowed one finishes as a stop.
+        Rules in their order: end of sequence, stop ids, stop strings, grammar, length. So a token
+        that completes a stop string and is also the last allowed one finishes as a stop.
         """
         result = progress.result
         if result.scored and self.prompt_logprobs is not None:
@@ -85,7 +85,11 @@ class SampleText:
             if self.logprobs is not None:
                 top = self._params.logprobs or 0
                 self.logprobs.append(self._logprob_dict(result.logprobs, top))
-        request, token_id = self._request, result.token_id
+        request, token_id, constraint = self._request, result.token_id, seq.constraint
+        if constraint is not None and constraint.was_cut and constraint.is_complete:
+            if self._detokenizer is not None and not self._ends(token_id):
+                self._detokenizer.append(token_id)
+            return Verdict(FinishReason.LENGTH)
         if token_id == request.eos_token_id:
             return Verdict(FinishReason.STOP)
         if token_id in request.stop_token_ids:
@@ -96,9 +100,15 @@ class SampleText:
             matched = self._detokenizer.append(token_id)
             if matched is not None:
                 return Verdict(FinishReason.STOP, matched)
+        if constraint is not None and constraint.is_complete:
+            return Verdict(FinishReason.STOP)
         if seq.num_tokens >= seq.num_tokens_max:
             return Verdict(FinishReason.LENGTH)
         return None
+
+    def _ends(self, token_id: int) -> bool:
+        request = self._request
+        return token_id == request.eos_token_id or token_id in request.stop_token_ids
 
     def show(self, seq: Sequence) -> CompletionOutput:
         """The output for the caller, cumulative or new only; marks it as shown."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine makes once from its configuration."""
+"""What an engine makes once from its configuration, and once for each sequence."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from octavo.engine.chaos import Chaos, FailingBlocks
 from octavo.engine.overflow import AdmissionLimits
 from octavo.types.config import EngineConfig
 from octavo.types.errors import InvalidConfig
-from octavo.types.ports import Executor
+from octavo.types.ports import Constraint, Executor
+from octavo.types.request import Request
 
 TRANSITIONS_KEPT = 4  # per block, for the audit: some 500 bytes
 
@@ -46,3 +47,11 @@ def admission_limits(config: EngineConfig, blocks: BlockManager) -> AdmissionLim
         num_window_blocks=blocks.window.num_blocks_max,
         has_priorities=scheduler.scheduling_policy == "priority",
     )
+
+
+def start_constraint(request: Request) -> Constraint | None:
+    """Each sample comes through the grammar on its own way."""
+    wish = request.params.structured_outputs
+    if request.grammar is None or wish is None:
+        return None
+    return request.grammar.start(num_tokens_max=request.max_tokens if wish.closes_in_time else None)

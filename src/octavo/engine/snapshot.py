@@ -8,6 +8,7 @@ from typing import Any
 
 from octavo.cache.block_manager import BlockManager
 from octavo.engine.watchdog import Watchdog
+from octavo.grammar.stats import GrammarStats
 from octavo.metrics.engine_metrics import EngineMetrics, EngineStats
 from octavo.scheduler.scheduler import Scheduler
 from octavo.types.sequence import SequenceGroup
@@ -19,6 +20,7 @@ def snapshot(
     blocks: BlockManager,
     watchdog: Watchdog,
     *,
+    grammars: GrammarStats,
     now: float,
     pipeline_depth: int,
 ) -> EngineStats:
@@ -68,6 +70,14 @@ def snapshot(
         executed_s_total=metrics.executed_s_total,
         waited_s_total=metrics.waited_s_total,
         finished_total=metrics.frozen_finished(),
+        grammars_compiled_total=grammars.num_compiled,
+        grammars_reused_total=grammars.num_reused,
+        grammars_refused_total=grammars.num_refused,
+        grammar_compile_s_total=grammars.compile_s,
+        grammar_masks_total=grammars.num_masks,
+        grammar_mask_s_total=grammars.mask_s,
+        grammar_s_total=grammars.accept_s,
+        cut_answers_total=grammars.num_cut,
     )
 
 

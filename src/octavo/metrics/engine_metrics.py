@@ -50,6 +50,8 @@ class EngineStats:
     ``partial_preemptions_total`` too. Of a step's time, ``executed_s_total`` was spent in native
     code and ``waited_s_total`` in waiting for it.
     ``prefill_budget``: prompt tokens that the latency targets let the next step compute.
+    ``grammar_s_total`` is what constrained tokens cost in the engine's thread, masks included;
+    ``cut_answers_total`` were closed because their tokens ran out.
     ``is_stuck``: work and no progress for longer than ``watchdog_s``.
     """
 
@@ -103,6 +105,14 @@ class EngineStats:
     reclaimed_blocks_total: int = 0
     audit_failures_total: int = 0
     expired_leases_total: int = 0
+    grammars_compiled_total: int = 0
+    grammars_reused_total: int = 0
+    grammars_refused_total: int = 0
+    grammar_compile_s_total: float = 0.0
+    grammar_masks_total: int = 0
+    grammar_mask_s_total: float = 0.0
+    grammar_s_total: float = 0.0
+    cut_answers_total: int = 0
     is_stuck: bool = False
     no_progress_s: float = 0.0
 

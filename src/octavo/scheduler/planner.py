@@ -79,7 +79,7 @@ class Planner:
         draft.num_sharers = draft.num_partial = draft.num_long = 0
         for group in self._queues.running:
             for seq in group.sequences:
-                if seq.row is None:
+                if seq.row is None or seq.awaits_token:
                     continue
                 lag = len(seq.token_ids) + seq.num_inflight_samples - seq.num_planned
                 if lag == 1:

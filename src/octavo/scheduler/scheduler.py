@@ -20,6 +20,7 @@ from octavo.scheduler.rows import Rows
 from octavo.types.config import SchedulerConfig
 from octavo.types.errors import CorruptState
 from octavo.types.outputs import FinishReason
+from octavo.types.ports import Constraint
 from octavo.types.sequence import Sequence, SequenceGroup, SequenceStatus
 from octavo.types.step import RowResult, StepPlan, StepResult
 
@@ -197,8 +198,13 @@ class Scheduler:
             after = seq.num_computed = work.start + work.num_tokens
             if work.samples and not seq.is_steered:
                 seq.num_inflight_samples -= 1
+                sampled = row.token_id
+                if seq.constraint is not None:
+                    row = _constrained(row, seq.constraint)
                 if row.token_id is not None:
                     seq.token_ids.append(row.token_id)
+                    if row.token_id != sampled:
+                        self._renew_row(seq)
                 elif row.error is None:
                     raise CorruptState(f"step {result.step_id}: row {row.row} has no token")
             if row.error is None and after // block_size > before // block_size:
@@ -261,6 +267,14 @@ class Scheduler:
             if seq.row is not None:
                 self._preemptor.drop(seq)
 
+    def _renew_row(self, seq: Sequence) -> None:
+        """The row has appended the token that it sampled to its history: it begins anew, on the
+        same blocks and with the true one."""
+        table = self._blocks.table(seq.seq_id)
+        if seq.row is not None and seq.sampling.needs_history and table is not None:
+            self._rows.close(seq)
+            self._rows.open(seq, seq.num_planned, tuple(table.ids))
+
     def _count_service(self, progress: list[Progress]) -> None:
         for step in progress:
             has_token = step.result.token_id is not None
@@ -274,6 +288,17 @@ class Scheduler:
             raise CorruptState(f"got the result of step {step_id}, wanted {expected}")
         self._blocks.step_completed(step_id, failed=failed)
         return self._flights.popleft()
+
+
+def _constrained(row: RowResult, constraint: Constraint) -> RowResult:
+    """The token that the sequence gets, which may be another than was sampled; a grammar that fails
+    is an error of this row alone."""
+    if row.token_id is None:
+        return row
+    try:
+        return replace(row, token_id=constraint.accept(row.token_id))
+    except Exception as error:
+        return RowResult(row.row, error=f"the grammar of the answer failed: {error}")
 
 
 def _is_swapped(group: SequenceGroup) -> bool:

@@ -44,7 +44,7 @@ class Service:
             if seq.row is None:
                 continue
             is_open = True
-            if seq.step_id == draft.step_id:
+            if seq.step_id == draft.step_id or seq.awaits_token:
                 continue
             start = seq.num_planned
             known = len(seq.token_ids) + seq.num_inflight_samples
@@ -169,6 +169,7 @@ class Service:
                 replaced=work.replaced + new_blocks[1],
                 samples=samples,
                 targets=tuple(seq.token_ids[work.start + 1 : end + 1]) if work.targets else (),
+                allowed=_allowed(seq, samples),
             )
             self._account(seq, extra, end, draft)
             if samples:
@@ -200,7 +201,8 @@ class Service:
         self._rows.open(seq, num_planned, blocks)
         seq.num_planned = num_planned
         seq.num_computed = num_computed
-        seq.num_given = SPELT_OUT if seq.is_steered else seq.num_tokens
+        is_spelt_out = seq.is_steered or seq.constraint is not None
+        seq.num_given = SPELT_OUT if is_spelt_out else seq.num_tokens
         seq.num_owned = 0
 
     def _work(self, seq: Sequence, num_tokens: int, draft: Draft) -> bool:
@@ -264,8 +266,20 @@ class Service:
         targets: tuple[int, ...] = ()
         if seq.num_scored < seq.num_to_score:  # then nothing is sampled yet: all is prompt
             targets = tuple(seq.token_ids[start + 1 : end + 1])
+        mask = _allowed(seq, samples)
         draft.work.append(
-            RowWork(row, start, num_tokens, token_ids, new_blocks, samples, targets, replaced)
+            RowWork(
+                row,
+                start,
+                num_tokens,
+                token_ids,
+                new_blocks,
+                samples,
+                targets,
+                replaced,
+                None,
+                mask,
+            )
         )
         lag = known - start
         if not samples:
@@ -311,5 +325,13 @@ class Service:
             seq.num_inflight_samples = 1
             if seq.row is None:
                 raise CorruptState(f"sequence {seq.seq_id} was opened without a row")
-            draft.work.append(RowWork(seq.row, end, 0, (), (), True, (), (), logits_of=leader.row))
+            mask = _allowed(seq, True)
+            draft.work.append(
+                RowWork(seq.row, end, 0, samples=True, logits_of=leader.row, allowed=mask)
+            )
             draft.workers.append((seq, seq.epoch))
+
+
+def _allowed(seq: Sequence, samples: bool) -> bytes:
+    """What a work of this sequence may sample."""
+    return seq.constraint.allowed() if samples and seq.constraint is not None else b""

@@ -128,6 +128,7 @@ class StatsCollector(Collector):
             ("octavo:reclaimed_blocks", "Leaked, taken back.", stats.reclaimed_blocks_total),
             ("octavo:audit_failures", "Audits that failed.", stats.audit_failures_total),
             ("octavo:expired_leases", "Requests without reader.", stats.expired_leases_total),
+            *self._grammar_counters(),
         ):
             family = CounterMetricFamily(name, text, labels=list(self._labels))
             family.add_metric(list(self._labels.values()), value)
@@ -143,6 +144,19 @@ class StatsCollector(Collector):
         text = "Preemptions, by what became of the blocks."
         yield self._by_name(
             CounterMetricFamily, "octavo:preemptions", text, "mode", stats.preemptions_by_mode
+        )
+
+    def _grammar_counters(self) -> tuple[tuple[str, str, float], ...]:
+        stats = self._stats
+        return (
+            ("octavo:grammars_compiled", "Grammars compiled.", stats.grammars_compiled_total),
+            ("octavo:grammars_reused", "Found compiled.", stats.grammars_reused_total),
+            ("octavo:grammars_refused", "Not compiled.", stats.grammars_refused_total),
+            ("octavo:grammar_compile_seconds", "Compiling.", stats.grammar_compile_s_total),
+            ("octavo:grammar_masks", "Masks of allowed tokens.", stats.grammar_masks_total),
+            ("octavo:grammar_mask_seconds", "Making masks.", stats.grammar_mask_s_total),
+            ("octavo:grammar_seconds", "Constraining, masks too.", stats.grammar_s_total),
+            ("octavo:cut_answers", "Closed for lack of tokens.", stats.cut_answers_total),
         )
 
     def _histograms(self) -> Iterator[Metric]:

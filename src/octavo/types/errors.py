@@ -12,6 +12,7 @@ OctavoError
 ├── EngineStopped                the engine has shut down or failed; no request can be taken
 ├── EngineOverloaded             too many requests wait already; later there may be room
 ├── StepFailed                   one step failed in the data plane; its sequences are lost
+├── GrammarFailed                a grammar has exceeded a limit while it ran; its sequence is lost
 └── CorruptState                 our bug: an account does not balance. Stays on under ``python -O``
 
 Running out of blocks is an everyday event and therefore a return value, never an exception.
@@ -70,6 +71,10 @@ class EngineOverloaded(OctavoError):
 
 class StepFailed(OctavoError):
     """The data plane could not finish a step; the sequences in it end with ``error``."""
+
+
+class GrammarFailed(OctavoError):
+    """A sequence's grammar has exceeded a limit while it ran; its request ends with ``error``."""
 
 
 class CorruptState(OctavoError):

@@ -110,14 +110,23 @@ class Constraint(Protocol):
 
     def allowed(self) -> bytes:
         """The bit mask that ``RowWork.allowed`` describes, for the token after those accepted. At
-        least one bit is set. Costs well under a millisecond."""
+        least one bit is set. Made already: it costs nothing and cannot fail."""
 
-    def accept(self, token_id: int) -> None:
-        """The sequence has this token. Raises ``CorruptState`` if it was not allowed."""
+    def accept(self, token_id: int) -> int:
+        """This was sampled; what the sequence gets, which is another token only where the grammar
+        must be completed before the tokens run out. Makes the next mask, well under a millisecond.
+
+        Raises ``CorruptState`` if the token was not allowed, ``GrammarFailed`` when a limit is
+        exceeded.
+        """
 
     @property
     def is_complete(self) -> bool:
         """The text satisfies the grammar and nothing but the end may follow."""
+
+    @property
+    def was_cut(self) -> bool:
+        """The text was completed early, because the tokens would have run out."""
 
 
 class Grammar(Protocol):
@@ -125,4 +134,4 @@ class Grammar(Protocol):
 
     def start(self, *, num_tokens_max: int | None = None) -> Constraint:
         """A constraint at its beginning. With ``num_tokens_max`` it steers to a complete text when
-        the number of tokens left runs out."""
+        the number of tokens left runs out; admission has made sure that so many suffice."""

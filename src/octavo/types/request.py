@@ -8,6 +8,7 @@ from enum import Enum
 
 from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import InvalidRequest
+from octavo.types.ports import Grammar
 from octavo.types.sampling_params import SamplingParams
 
 PRIORITY_MAX = 2**63 - 1
@@ -72,6 +73,7 @@ class Request:
     cache_salt         prompts share cached blocks only under the same salt
     beam               search for the likeliest answers instead of drawing some; ``params`` then say
                        how many, how long and how late
+    grammar            what ``params.structured_outputs`` asks for, compiled
     """
 
     request_id: str
@@ -88,6 +90,7 @@ class Request:
     cache_salt: str = ""
     beam: BeamSearchParams | None = None
     bad_word_ids: tuple[tuple[int, ...], ...] = ()
+    grammar: Grammar | None = None
 
     @property
     def num_tokens_max(self) -> int:

@@ -135,6 +135,8 @@ class SamplingParams:
         _check_stops(self)
         _check_tokens(self)
         _check_switches(self)
+        _check_structured(self)
+        _check_structured(self)
 
     @property
     def is_greedy(self) -> bool:
@@ -271,8 +273,30 @@ def _check_switches(params: SamplingParams) -> None:
             f" got {shown(params.logprobs_mode)}",
             param="logprobs_mode",
         )
+
+
+def _check_structured(params: SamplingParams) -> None:
     wish: object = params.structured_outputs
-    if wish is not None and not isinstance(wish, StructuredOutputs):
+    if wish is None:
+        return
+    if not isinstance(wish, StructuredOutputs):
         raise InvalidRequest(
-            "structured_outputs must be a StructuredOutputs", param="structured_outputs"
+            f"structured_outputs must be StructuredOutputs, got {shown(wish)}",
+            param="structured_outputs",
+        )
+    # A token that is put in another's place has no logprob that anybody has computed.
+    if wish.closes_in_time and (params.logprobs is not None or params.picks_best):
+        name = "best_of" if params.picks_best else "logprobs"
+        raise InvalidRequest(
+            f"{name} cannot be combined with structured_outputs.closes_in_time", param=name
+        )
+    # What both rules leave may be nothing, or nothing that leads to an end.
+    if params.allowed_token_ids is not None:
+        raise InvalidRequest(
+            "allowed_token_ids cannot be combined with structured_outputs",
+            param="allowed_token_ids",
+        )
+    if params.bad_words:
+        raise InvalidRequest(
+            "bad_words cannot be combined with structured_outputs", param="bad_words"
         )

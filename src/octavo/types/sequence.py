@@ -8,6 +8,7 @@ from enum import Enum
 
 from octavo.types.errors import CorruptState
 from octavo.types.outputs import FinishReason, RequestMetrics, Timeline
+from octavo.types.ports import Constraint
 from octavo.types.request import Request
 from octavo.types.step import RowSampling
 
@@ -62,9 +63,12 @@ class Sequence:
     num_before  tokens that were planned before that plan: a later copy may rely on them
     is_steered  tokens are chosen outside (beam search): a step gives logprobs and appends nothing,
                 and nothing is planned before ``token_ids`` has grown
+    constraint  what may be sampled depends on every token before: none is planned before the last
+                one has been committed
     """
 
     __slots__ = (
+        "constraint",
         "epoch",
         "finish_reason",
         "group",
@@ -107,6 +111,7 @@ class Sequence:
         self.step_id = 0
         self.num_before = 0
         self.is_steered = False
+        self.constraint: Constraint | None = None
         self.epoch = 0
         self.row: int | None = None
         # Position 0 has nothing before it, hence no logprob. Samples share their prompt: one
@@ -133,6 +138,11 @@ class Sequence:
     def is_settled(self) -> bool:
         """No step in flight computes or samples anything for this sequence."""
         return self.num_computed == self.num_planned and self.num_inflight_samples == 0
+
+    @property
+    def awaits_token(self) -> bool:
+        """Nothing can be planned before a step in flight has given the token that it samples."""
+        return self.constraint is not None and self.num_inflight_samples > 0
 
     @property
     def output_token_ids(self) -> list[int]:

@@ -94,3 +94,18 @@ def test_the_answer_depends_on_each_token_and_on_the_order() -> None:
         return expected_tokens(prompt, 1)[0]
 
     assert len({first(prompt) for prompt in ([1, 2, 3], [1, 3, 2], [1, 2], [4, 2, 3])}) == 4
+
+
+def test_a_mask_is_obeyed_and_must_allow_something() -> None:
+    executor = started()
+    mask = bytearray(33)
+    mask[200 // 8] |= 1 << 200 % 8
+    executor.submit(StepPlan(2, work=(decode(allowed=bytes(mask)),)))
+    assert [row.token_id for row in executor.collect().rows] == [200]
+    executor.submit(StepPlan(3, work=(decode(start=4, allowed=bytes(33)),)))
+    (row,) = executor.collect().rows
+    assert row.error == "the settings leave no token"
+    executor = started()
+    executor.submit(StepPlan(2, work=(decode(allowed=bytes(32)),)))
+    (row,) = executor.collect().rows
+    assert row.error is not None

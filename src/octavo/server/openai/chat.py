@@ -27,6 +27,7 @@ from octavo.server.openai.sampling import (
 )
 from octavo.server.openai.schemas import ChatRequest
 from octavo.server.openai.standing import standing
+from octavo.server.openai.structured import own_names
 from octavo.types.errors import InvalidRequest
 from octavo.types.outputs import CompletionOutput, FinishReason, RequestOutput
 from octavo.types.ports import Tokenizer
@@ -46,7 +47,7 @@ def parse(body: bytes, service: Service, job_id: str) -> Parsed:
     refuse_unsupported(chat, service.unknown_fields)
     ready = prepare(chat, service)
     admission = service.engine.admission
-    with ready.own_names(), spelt_as(chat_names(chat)):
+    with own_names(chat), ready.own_names(), spelt_as(chat_names(chat)):
         job = Job.admit(
             f"chatcmpl-{job_id}",
             [ready.prompt],

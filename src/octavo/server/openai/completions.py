@@ -16,6 +16,7 @@ from octavo.server.openai.logprobs import CompletionLogprobs, TokenLogprobs, pro
 from octavo.server.openai.sampling import completion_params, refuse_unsupported
 from octavo.server.openai.schemas import CompletionRequest
 from octavo.server.openai.standing import standing
+from octavo.server.openai.structured import own_names
 from octavo.types.errors import InvalidRequest
 from octavo.types.outputs import CompletionOutput, RequestOutput
 from octavo.types.ports import Tokenizer
@@ -38,15 +39,16 @@ def parse(body: bytes, service: Service, job_id: str) -> Parsed:
         _encoded(item, service, add_special_tokens=adds_special)
         for item in parse_prompts(asked.prompt)
     ]
-    job = Job.admit(
-        f"cmpl-{job_id}",
-        prompts,
-        beam_search_params(asked, params) or params,
-        service.engine.admission,
-        discards_answer=asked.only_echoes,
-        standing=standing(asked),
-        clips_max_tokens=asked.max_tokens is None,
-    )
+    with own_names(asked):
+        job = Job.admit(
+            f"cmpl-{job_id}",
+            prompts,
+            beam_search_params(asked, params) or params,
+            service.engine.admission,
+            discards_answer=asked.only_echoes,
+            standing=standing(asked),
+            clips_max_tokens=asked.max_tokens is None,
+        )
     choices = CompletionChoices(
         service.tokenizer,
         asked.logprobs,

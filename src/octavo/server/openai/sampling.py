@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from octavo.server.errors import shown
 from octavo.server.openai import beam_search
 from octavo.server.openai.schemas import ChatRequest, CompletionRequest, GenerationRequest
+from octavo.server.openai.structured import given_form, structured_outputs
 from octavo.types.errors import InvalidRequest
 from octavo.types.sampling_params import OutputKind, SamplingParams
 
@@ -25,7 +26,8 @@ FIELDS_WARNED_MAX = 256  # names come from clients: what is remembered about the
 
 # Known and without effect on the text, whatever they hold.
 HARMLESS = frozenset(
-    "metadata parallel_tool_calls prompt_cache_key prompt_cache_retention request_id "
+    "guided_decoding_backend metadata parallel_tool_calls prompt_cache_key "
+    "prompt_cache_retention request_id "
     "safety_identifier session_id spaces_between_special_tokens store".split()
 )
 
@@ -39,11 +41,7 @@ UNSUPPORTED: dict[str, Callable[[object], bool]] = {
     "function_call": lambda value: value == "none",
     "functions": lambda value: value == [],
     "grammar": lambda value: value == "",
-    "guided_choice": lambda value: False,
-    "guided_decoding_backend": lambda value: False,
-    "guided_grammar": lambda value: False,
-    "guided_json": lambda value: False,
-    "guided_regex": lambda value: False,
+    "guided_whitespace_pattern": lambda value: False,
     "json_schema": lambda value: False,
     "kv_transfer_params": lambda value: False,
     "logits_processors": lambda value: value == [],
@@ -51,10 +49,8 @@ UNSUPPORTED: dict[str, Callable[[object], bool]] = {
     "prediction": lambda value: False,
     "prompt_embeds": lambda value: False,
     "reasoning_effort": lambda value: value == "none",
-    "response_format": lambda value: value == {"type": "text"},
     "return_token_ids": lambda value: value is False,
     "return_tokens_as_token_ids": lambda value: value is False,
-    "structured_outputs": lambda value: False,
     "suffix": lambda value: value == "",
     "thinking_token_budget": lambda value: False,
     "tool_choice": lambda value: value in ("none", "auto"),
@@ -110,6 +106,11 @@ def completion_params(request: CompletionRequest) -> SamplingParams:
     if request.only_echoes:
         max_tokens = 1
     params = _params(request, max_tokens=max_tokens, logprobs=request.logprobs)
+    if request.echo and params.structured_outputs is not None:
+        name = given_form(request)
+        raise InvalidRequest(
+            f"echo cannot be combined with {name}: the prompt has another form", param="echo"
+        )
     if not request.echo or request.logprobs is None:
         return params
     return params.clone(prompt_logprobs=max(request.logprobs, params.prompt_logprobs or 0))
@@ -186,6 +187,7 @@ def _params(
         logprobs=logprobs,
         stop=_stop(request.stop),
         stop_token_ids=tuple(request.stop_token_ids or ()),
+        structured_outputs=structured_outputs(request),
         output_kind=OutputKind.DELTA if request.stream else OutputKind.FINAL_ONLY,
     )
 

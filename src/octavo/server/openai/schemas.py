@@ -69,6 +69,12 @@ class GenerationRequest(BaseModel):
     top_n_sigma: float | None = None
     logprobs_mode: str | None = None
     prompt_logprobs: Int64 | None = None
+    response_format: Annotated[Any, Field(description="text, json_object or json_schema")] = None
+    structured_outputs: Annotated[Any, Field(description="one form that the answer has")] = None
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
 
     @property
     def includes_usage(self) -> bool:
