@@ -24,7 +24,7 @@ from octavo.machine.cpus import CpuBudget, cpu_budget
 from octavo.machine.memory import memory_budget
 from octavo.models import registry
 from octavo.ops.decoder import DEFAULT_SPIN_US, Decoder
-from octavo.progress import Progress
+from octavo.progress import Progress, silent
 from octavo.tokenizer.chat_template import ChatTemplate
 from octavo.tokenizer.gguf_vocab import tokenizer_from_gguf
 from octavo.types import env
@@ -59,29 +59,38 @@ def build_engine(
     config: EngineConfig = EngineConfig(),  # noqa: B008 (frozen)
     *,
     progress: Progress | None = None,
+    load_progress: Progress = silent,
 ) -> Assembled:
     """Resolve, load and start ``model``: an alias, a path or a hub id.
 
-    Raises ``ModelError`` or ``InvalidConfig``. Cost: reading the file once and packing it on all
+    ``progress`` hears of a download, ``load_progress`` of the reading that follows. Raises
+    ``ModelError`` or ``InvalidConfig``. Cost: reading the file once and packing it on all
     threads; the KV pool costs nothing until tokens fill it.
     """
     resolved = hub.resolve(str(model), progress=progress)
     file = GgufFile.open(resolved.path)
     try:
-        return start_engine(file, config, model_name=resolved.name)
+        return start_engine(file, config, model_name=resolved.name, progress=load_progress)
     finally:
         file.close()
 
 
 def start_engine(
-    file: GgufFile, config: EngineConfig, *, model_name: str, spec: DecoderSpec | None = None
+    file: GgufFile,
+    config: EngineConfig,
+    *,
+    model_name: str,
+    spec: DecoderSpec | None = None,
+    progress: Progress = silent,
 ) -> Assembled:
     """An engine for an open checkpoint, which may be closed afterwards.
 
     ``spec`` overrides what the file says about itself: for experiments and planted errors.
     """
     template = read_chat_template(config.chat)
-    decoder, spec, tokenizer = load_model(file, config.runtime, spec, chat_template=template)
+    decoder, spec, tokenizer = load_model(
+        file, config.runtime, spec, chat_template=template, progress=progress
+    )
     try:
         engine = _start(decoder, spec, tokenizer, config)
     except BaseException:
@@ -113,6 +122,7 @@ def load_model(
     spec: DecoderSpec | None = None,
     *,
     chat_template: str | None = None,
+    progress: Progress = silent,
 ) -> tuple[Decoder, DecoderSpec, Tokenizer]:
     """The weights and the tokenizer of a checkpoint; ``chat_template`` replaces its own.
 
@@ -123,7 +133,7 @@ def load_model(
     decoder = _new_decoder(spec or own_spec, runtime)
     try:
         with ThreadPoolExecutor(max_workers=1) as loading:
-            weights = loading.submit(load_gguf, file, tensors, decoder)
+            weights = loading.submit(load_gguf, file, tensors, decoder, progress)
             tokenizer = tokenizer_from_gguf(file.metadata, chat_template=chat_template)
             weights.result()
     except BaseException:

@@ -31,6 +31,16 @@ def silent(label: str, done: int, total: int) -> None:
     """The ``Progress`` that shows nothing."""
 
 
+def both(first: Progress, second: Progress) -> Progress:
+    """Shows it to one after the other."""
+
+    def report(label: str, done: int, total: int) -> None:
+        first(label, done, total)
+        second(label, done, total)
+
+    return report
+
+
 class TerminalProgress:
     """Renders progress on ``stream`` (standard error unless given); a context manager.
 

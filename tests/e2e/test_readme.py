@@ -68,17 +68,40 @@ def test_the_python_program_runs(smollm2_path: Path):
     assert len(program.strip().splitlines()) <= 14
 
 
-def test_the_curl_command_answers(server_url: str):
-    (command,) = blocks("sh")
-    done = subprocess.run(
-        ["bash", "-c", command.replace("http://127.0.0.1:8000", server_url)],
-        capture_output=True,
-        text=True,
-    )
-    reply = json.loads(done.stdout)
+def curl(server_url: str, path: str) -> dict:
+    """The reply to the one command that asks for ``path``."""
+    (command,) = [block for block in blocks("sh") if f"8000{path} " in block]
+    command = command.replace("http://127.0.0.1:8000", server_url)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def test_every_curl_command_is_one_of_these():
+    assert len(blocks("sh")) == 4
+
+
+def test_the_chat_command_answers(server_url: str):
+    reply = curl(server_url, "/v1/chat/completions")
     assert reply["choices"][0]["message"]["content"]
     usage = reply["usage"]
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+
+
+def test_the_responses_command_answers(server_url: str):
+    reply = curl(server_url, "/v1/responses")
+    assert reply["output"][0]["content"][0]["text"]
+    assert reply["usage"]["output_tokens"] <= 32
+
+
+def test_the_messages_command_answers(server_url: str):
+    reply = curl(server_url, "/v1/messages")
+    assert reply["content"][0]["text"]
+    assert reply["stop_reason"] in ("end_turn", "max_tokens")
+
+
+def test_the_tokenize_command_answers(server_url: str):
+    reply = curl(server_url, "/tokenize")
+    assert reply["count"] == len(reply["tokens"]) > 0
 
 
 def test_the_openai_program_streams(server_url: str):

@@ -23,6 +23,7 @@ class StillEngine:
     """Answers questions where ``AsyncEngine`` would ask its thread."""
 
     is_running = True
+    is_full = False
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import httpx
 from fastapi import FastAPI
+from wirecheck import Checked
 
 from octavo.engine.admission import Admission
 from octavo.engine.overflow import AdmissionLimits
@@ -86,6 +87,7 @@ class ReciteEngine:
         self.stall_after = stall_after
         self.fail_after = fail_after
         self.is_running = True
+        self.is_full = False
         self.live: dict[str, asyncio.Event] = {}
         self.aborted: list[str] = []
         self.requests: list[Request] = []
@@ -211,10 +213,13 @@ def make_app(engine: ReciteEngine | None = None, **options: object) -> FastAPI:
 
 
 @contextlib.asynccontextmanager
-async def connect(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(app)
+async def connect(app: FastAPI, *, checks: bool = True) -> AsyncIterator[httpx.AsyncClient]:
+    """A client; afterwards its answers must have been as the API is described."""
+    checked = Checked(app)
+    transport = httpx.ASGITransport(checked if checks else app)
     async with httpx.AsyncClient(transport=transport, base_url="http://octavo") as client:
         yield client
+    checked.assert_clean()
 
 
 def events_of(text: str) -> list[dict]:
@@ -229,7 +234,8 @@ def events_of(text: str) -> list[dict]:
 def running(app: FastAPI, *, drain_s: float = 5.0) -> Iterator[str]:
     """A real server on a free port, in a thread; yields its URL, and waits for its end."""
     sock = bind(port=0)
-    server = make_server(app, drain_s=drain_s)
+    checked = Checked(app)
+    server = make_server(checked, drain_s=drain_s)  # type: ignore[arg-type]
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[sock])))
     url = url_of(sock)
     thread.start()
@@ -240,6 +246,7 @@ def running(app: FastAPI, *, drain_s: float = 5.0) -> Iterator[str]:
         server.should_exit = True
         thread.join(timeout=20)
         assert not thread.is_alive()
+    checked.assert_clean()
 
 
 def wait_until(condition, timeout_s: float = 10.0) -> None:

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from octavo.progress import BatchBar, TerminalProgress, format_bytes
+from octavo.progress import BatchBar, TerminalProgress, both, format_bytes
 
 
 class Terminal(io.StringIO):
@@ -28,6 +28,13 @@ def test_on_a_terminal_there_is_a_bar():
         progress("Pulling a", 1_000_000, 2_000_000)
     assert "Pulling a" in stream.getvalue()
     assert "1.0/2.0 MB" in stream.getvalue()
+
+
+def test_two_can_listen():
+    heard: list[tuple[int, str, int, int]] = []
+    progress = both(lambda *report: heard.append((1, *report)), lambda *r: heard.append((2, *r)))
+    progress("Pulling a", 1, 2)
+    assert heard == [(1, "Pulling a", 1, 2), (2, "Pulling a", 1, 2)]
 
 
 def test_without_a_terminal_a_batch_shows_nothing(capsys):

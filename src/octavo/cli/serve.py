@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -13,12 +14,13 @@ from octavo.cli.client import LOOPBACK
 from octavo.cli.config_file import Config
 from octavo.cli.knobs import with_knobs
 from octavo.hub.aliases import DEFAULT_MODEL
-from octavo.progress import TerminalProgress
+from octavo.progress import Progress, TerminalProgress, both
 
 if TYPE_CHECKING:
-    from socket import socket
+    from fastapi import FastAPI
 
     from octavo.assemble import Assembled
+    from octavo.types.config import EngineConfig
 
 logger = logging.getLogger(__name__)
 
@@ -111,45 +113,55 @@ def shows_books(host: str, wanted: bool | None) -> bool:
 
 
 def _serve(model: str, address: Address, names: list[str], options: dict[str, Any]) -> None:
-    from octavo.assemble import build_engine
     from octavo.llm.options import engine_config
-    from octavo.server.run import bind
+    from octavo.server.run import bind, serve_while_loading, url_of
 
     _set_up_logging()
     config = engine_config(model, options, stacklevel=2)
-    # Before the model: a port that is taken should not cost a load.
-    with bind(address.host, address.port) as sock:
-        with TerminalProgress() as progress:
-            assembled = build_engine(model, config, progress=progress)
-        try:
-            _log_choices(assembled)
-            _run(assembled, sock, names, debug_routes=address.debug_routes)
-        finally:
-            assembled.close()
+    # Before the model: a port that is taken should not cost a load, and who asks hears how far.
+    with bind(address.host, address.port) as sock, ExitStack() as owned:
+
+        def load(progress: Progress) -> FastAPI:
+            return _load(model, config, owned, progress, address=address, names=names)
+
+        logger.info("loading; %s/health/ready tells how far it is", url_of(sock))
+        serve_while_loading(load, sock=sock)
 
 
-def _run(assembled: Assembled, sock: socket, names: list[str], *, debug_routes: bool) -> None:
+def _load(
+    model: str,
+    config: EngineConfig,
+    owned: ExitStack,
+    progress: Progress,
+    *,
+    address: Address,
+    names: list[str],
+) -> FastAPI:
+    """The application on a running engine, which ``owned`` ends."""
     import octavo
+    from octavo.assemble import build_engine
     from octavo.engine.async_engine import AsyncEngine
     from octavo.server.app import build_app
-    from octavo.server.run import serve as serve_app
 
-    engine = AsyncEngine(assembled.engine)
-    engine.start()
-    try:
-        canonical, *aliases = names or [assembled.model_name]
-        app = build_app(
-            engine,
-            assembled.tokenizer,
-            model_name=canonical,
-            aliases=aliases,
-            version=octavo.__version__,
-            debug_routes=debug_routes,
-            chat=assembled.chat,
+    with TerminalProgress() as bars:
+        assembled = build_engine(
+            model, config, progress=both(bars, progress), load_progress=progress
         )
-        serve_app(app, sock=sock)
-    finally:
-        engine.shutdown()
+    owned.callback(assembled.close)
+    _log_choices(assembled)
+    engine = AsyncEngine(assembled.engine)
+    owned.callback(engine.shutdown)
+    engine.start()
+    canonical, *aliases = names or [assembled.model_name]
+    return build_app(
+        engine,
+        assembled.tokenizer,
+        model_name=canonical,
+        aliases=aliases,
+        version=octavo.__version__,
+        debug_routes=address.debug_routes,
+        chat=assembled.chat,
+    )
 
 
 def _set_up_logging() -> None:

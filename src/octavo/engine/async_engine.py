@@ -20,7 +20,7 @@ from octavo.engine.queue_bounds import QueueBounds
 from octavo.engine.trace import Trace
 from octavo.metrics.engine_metrics import EngineStats
 from octavo.types.beam_search_params import BeamSearchParams
-from octavo.types.errors import EngineStopped, InvalidRequest
+from octavo.types.errors import EngineOverloaded, EngineStopped, InvalidRequest
 from octavo.types.outputs import RequestOutput
 from octavo.types.ports import Clock
 from octavo.types.request import Request, Standing
@@ -149,6 +149,16 @@ class AsyncEngine:
     def is_running(self) -> bool:
         """False before ``start``, and for good once the engine has stopped or failed."""
         return self._thread.is_alive() and self._stopped is None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a request that came now would be refused, because as many wait as may."""
+        with self._lock:
+            try:
+                self._check_room()
+            except EngineOverloaded:
+                return True
+        return False
 
     def start(self) -> None:
         """Start the engine's thread. Once."""

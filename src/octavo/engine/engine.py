@@ -287,6 +287,7 @@ class Engine:
         lifecycle = self._lifecycles[request.request_id] = Lifecycle(group, self.trace, self.clock)
         group.observer = lifecycle.moved
         self._scheduler.add(group)
+        self._metrics.accepted_total += 1
         self.watchdog.has_work(True)
 
     def _new_group(

@@ -113,6 +113,7 @@ _COUNTERS = (
     "reclaimed_blocks_total",
     "audit_failures_total",
     "expired_leases_total",
+    "accepted_total",
 )
 
 

@@ -13,8 +13,11 @@ from typing import Protocol
 
 from octavo.formats.gguf import GgufFile
 from octavo.formats.gguf_types import BF16, F16, F32, TENSOR_TYPES, TensorInfo, one_line
+from octavo.progress import Progress, silent
 from octavo.types.decoder_spec import Slot, TensorSpec
 from octavo.types.errors import BadCheckpoint, ModelError, UnsupportedModel
+
+LABEL = "Loading the weights"
 
 # Tensor types that the native core computes with. Written out here too, so that a file can be
 # judged where the extension cannot be loaded; a test compares the two.
@@ -74,14 +77,23 @@ def find_problems(file: GgufFile, tensors: Sequence[TensorSpec]) -> Iterator[Mod
             yield BadCheckpoint(one_line(file.source, name, message))
 
 
-def load_gguf(file: GgufFile, tensors: Sequence[TensorSpec], sink: WeightSink) -> None:
+def load_gguf(
+    file: GgufFile,
+    tensors: Sequence[TensorSpec],
+    sink: WeightSink,
+    progress: Progress = silent,
+) -> None:
     """Check the file against ``tensors``, hand each to ``sink`` in that order, then finish.
 
-    Matrices go as views of the mapped file, without a copy; vectors become float32.
+    Matrices go as views of the mapped file, without a copy; vectors become float32. What
+    ``progress`` raises ends the loading.
     """
     check_gguf(file, tensors)
     file.prefetch()
+    num_bytes = sum(file.tensor_data(wanted.name).nbytes for wanted in tensors)
+    num_done = 0
     for wanted in tensors:
+        progress(LABEL, num_done, num_bytes)
         info = file.tensors[wanted.name]
         data = file.tensor_data(wanted.name)
         if len(wanted.shape) == 2:
@@ -90,7 +102,9 @@ def load_gguf(file: GgufFile, tensors: Sequence[TensorSpec], sink: WeightSink) -
         else:
             values = as_float32(info.ggml_type, data)
             sink.load_vector(wanted.slot, wanted.layer_idx, values)
+        num_done += data.nbytes
     sink.finish_loading()
+    progress(LABEL, num_done, num_bytes)
 
 
 def as_float32(ggml_type: int, data: memoryview) -> memoryview:

@@ -113,6 +113,7 @@ class EngineStats:
     grammar_mask_s_total: float = 0.0
     grammar_s_total: float = 0.0
     cut_answers_total: int = 0
+    accepted_total: int = 0
     is_stuck: bool = False
     no_progress_s: float = 0.0
 
@@ -163,6 +164,7 @@ class EngineMetrics:
         self.reclaimed_blocks_total = 0
         self.audit_failures_total = 0
         self.expired_leases_total = 0
+        self.accepted_total = 0
         self.executed_s_total = 0.0
         self.waited_s_total = 0.0
 

@@ -19,17 +19,32 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.chat.interpreter import Interpreter
-from octavo.server import debug, errors, health, kv, load, metrics_text
+from octavo.server import debug, errors, health, kv, load, metrics_text, shapes, tokens
+from octavo.server.anthropic import endpoint as messages
+from octavo.server.anthropic.schemas import CountRequest, MessagesRequest
 from octavo.server.body import BODY_BYTES_MAX
 from octavo.server.engine_port import ServingEngine
 from octavo.server.lifecycle import Lifecycle
 from octavo.server.openai import chat, completions, models
 from octavo.server.openai.answer import Service
-from octavo.server.openai.schemas import ChatRequest, CompletionRequest, GenerationRequest
+from octavo.server.openai.schemas import ChatRequest, CompletionRequest
+from octavo.server.responses import endpoint as responses
+from octavo.server.responses.schemas import ResponsesRequest
+from octavo.server.tokens import DetokenizeRequest, TemplateRequest, TokenizeRequest
 from octavo.types.config import ChatConfig
 from octavo.types.ports import Tokenizer
 
 REF_TEMPLATE = "#/components/schemas/{model}"
+BODIES: tuple[type[BaseModel], ...] = (
+    ChatRequest,
+    CompletionRequest,
+    CountRequest,
+    DetokenizeRequest,
+    MessagesRequest,
+    ResponsesRequest,
+    TemplateRequest,
+    TokenizeRequest,
+)
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")  # safe in a header, a log line and a JSON id
 
 
@@ -65,11 +80,14 @@ def build_app(
     app.openapi = partial(_describe, app)  # type: ignore[method-assign]
     app.state.lifecycle = service.lifecycle
     _add_openai_routes(app, service)
+    _add_response_routes(app, service)
+    _add_anthropic_routes(app, service)
+    _add_token_routes(app, service)
     _add_operator_routes(app, service, version)
     if debug_routes:
         debug.add_routes(app, engine)
         kv.add_routes(app, service)
-    errors.install(app)
+    errors.install(app, shapes.refusal)
     app.add_middleware(RequestContext)
     return app
 
@@ -92,6 +110,40 @@ def _add_openai_routes(app: FastAPI, service: Service) -> None:
         return await chat.create(request, service)
 
 
+def _add_response_routes(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/responses", openapi_extra=_body(ResponsesRequest))
+    async def create_response(request: Request) -> Response:
+        return await responses.create(request, service)
+
+    @app.get("/v1/responses/{name}")
+    async def get_response(request: Request) -> Response:
+        raise responses.not_stored(request.path_params["name"])
+
+
+def _add_anthropic_routes(app: FastAPI, service: Service) -> None:
+    @app.post("/v1/messages", openapi_extra=_body(MessagesRequest))
+    async def create_message(request: Request) -> Response:
+        return await messages.create(request, service)
+
+    @app.post("/v1/messages/count_tokens", openapi_extra=_body(CountRequest))
+    async def count_message_tokens(request: Request) -> Response:
+        return await messages.count_tokens(request, service)
+
+
+def _add_token_routes(app: FastAPI, service: Service) -> None:
+    @app.post("/tokenize", openapi_extra=_body(TokenizeRequest))
+    async def tokenize(request: Request) -> Response:
+        return await tokens.respond(request, service, tokens.tokenize)
+
+    @app.post("/detokenize", openapi_extra=_body(DetokenizeRequest))
+    async def detokenize(request: Request) -> Response:
+        return await tokens.respond(request, service, tokens.detokenize)
+
+    @app.post("/apply-template", openapi_extra=_body(TemplateRequest))
+    async def apply_template(request: Request) -> Response:
+        return await tokens.respond(request, service, tokens.apply_template)
+
+
 def _add_operator_routes(app: FastAPI, service: Service, version: str) -> None:
     @app.get("/health")
     async def get_health() -> Response:
@@ -100,6 +152,10 @@ def _add_operator_routes(app: FastAPI, service: Service, version: str) -> None:
     @app.get("/health/live")
     async def get_health_live() -> Response:
         return health.live(service.engine)
+
+    @app.get("/health/ready")
+    async def get_health_ready() -> Response:
+        return health.ready(service.engine, service.lifecycle)
 
     @app.get("/metrics")
     async def get_metrics(request: Request) -> Response:
@@ -115,7 +171,7 @@ def _add_operator_routes(app: FastAPI, service: Service, version: str) -> None:
         return JSONResponse({"version": version})
 
 
-def _body(model: type[GenerationRequest]) -> dict[str, object]:
+def _body(model: type[BaseModel]) -> dict[str, object]:
     """The request body for /docs; the handlers read and check it themselves."""
     schema = {"$ref": REF_TEMPLATE.format(model=model.__name__)}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
@@ -125,8 +181,7 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document, with the schemas that ``_body`` refers to."""
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     models: list[tuple[type[BaseModel], Literal["validation"]]] = [
-        (CompletionRequest, "validation"),
-        (ChatRequest, "validation"),
+        (model, "validation") for model in BODIES
     ]
     _, schemas = models_json_schema(models, ref_template=REF_TEMPLATE)
     document["components"] = {"schemas": schemas["$defs"]}
@@ -164,4 +219,4 @@ class RequestContext:
             answer = errors.to_api_error(error)
             if has_started:
                 raise  # the server can only cut the connection, which is what a client must see
-            await answer.response()(scope, receive, send_with_id)
+            await shapes.refusal(answer, scope["path"])(scope, receive, send_with_id)

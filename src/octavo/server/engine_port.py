@@ -27,6 +27,10 @@ class ServingEngine(Protocol):
     def is_running(self) -> bool:
         """False before the engine starts, and for good once it has stopped or failed."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a request that came now would be refused, because as many wait as may."""
+
     def generate(self, prompt: Request, /) -> AsyncGenerator[RequestOutput, None]:
         """Outputs until one is ``finished``. Raises ``EngineStopped``.
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One shape for everything that can go wrong: ``{"error": {message, type, param, code}}``.
 
+(``shapes.py`` has the exception: Anthropic's paths are refused in Anthropic's words.)
+
 OctavoError / pydantic / HTTP    status  type                    code
 InvalidRequest                   400     invalid_request_error   None
 PromptTooLong                    400     invalid_request_error   context_length_exceeded
@@ -19,6 +21,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request
@@ -126,13 +129,13 @@ def to_api_error(error: Exception) -> ApiError:
             return internal_error()
 
 
-def install(app: FastAPI) -> None:
-    """Render every exception that reaches the router in the one shape."""
+def install(app: FastAPI, refusal: Callable[[ApiError, str], JSONResponse]) -> None:
+    """Render every exception that reaches the router by ``refusal``, which is told the path."""
 
     async def render(request: Request, error: Exception) -> JSONResponse:
         if isinstance(error, HTTPException):
             error = _route_error(request, error)
-        return to_api_error(error).response()
+        return refusal(to_api_error(error), request.url.path)
 
     async def hang_up(request: Request, error: Exception) -> Response:
         return Response(status_code=CLIENT_CLOSED)  # for the log: nobody reads it

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GET /health and /health/live: may requests come, and should the process be restarted?"""
+"""GET /health, /health/ready and /health/live: may requests come, and should the process be
+restarted? All read flags: a busy engine cannot make them late.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from fastapi import Response
+from fastapi.responses import JSONResponse
 
 from octavo.server.engine_port import ServingEngine
 from octavo.server.errors import engine_unavailable
@@ -11,13 +16,43 @@ from octavo.server.lifecycle import Lifecycle
 
 
 def report(engine: ServingEngine, lifecycle: Lifecycle) -> Response:
-    """GET /health: 503 when the engine is dead or the server drains.
-
-    Reads two flags: a busy engine cannot make it late. A 200 has no body, as in vLLM.
-    """
+    """GET /health: 503 when the engine is dead or the server drains. A 200 is empty, as in vLLM."""
     if lifecycle.is_draining and engine.is_running:
         return engine_unavailable("the server is shutting down").response()
     return _dead(engine) or Response(status_code=200)
+
+
+def ready(engine: ServingEngine, lifecycle: Lifecycle) -> Response:
+    """GET /health/ready: 503 when a request that came now would be refused, and ``status`` says
+    why. (While the model loads, ``loading.py`` answers.)
+    """
+    stats = engine.stats()
+    load = {"num_running": stats.num_running, "num_waiting": stats.num_waiting}
+    status = _status(engine, lifecycle)
+    if status == "ready":
+        return JSONResponse({"status": status, **load})
+    return not_ready(status, WORDS[status], load)
+
+
+WORDS = {
+    "stopped": "the engine has stopped",
+    "draining": "the server is shutting down",
+    "queue_full": "as many requests wait as may",
+}
+
+
+def not_ready(status: str, message: str, more: Mapping[str, object]) -> JSONResponse:
+    error = engine_unavailable(message)
+    document = {"status": status, **more, **error.body()}
+    return JSONResponse(document, status_code=error.status, headers=error.headers)
+
+
+def _status(engine: ServingEngine, lifecycle: Lifecycle) -> str:
+    if not engine.is_running:
+        return "stopped"
+    if lifecycle.is_draining:
+        return "draining"
+    return "queue_full" if engine.is_full else "ready"
 
 
 def live(engine: ServingEngine) -> Response:

@@ -127,6 +127,7 @@ class StatsCollector(Collector):
             ("octavo:wait_seconds", "Waiting for native code.", stats.waited_s_total),
             ("octavo:reclaimed_blocks", "Leaked, taken back.", stats.reclaimed_blocks_total),
             ("octavo:audit_failures", "Audits that failed.", stats.audit_failures_total),
+            ("octavo:accepted_requests", "Requests taken.", stats.accepted_total),
             ("octavo:expired_leases", "Requests without reader.", stats.expired_leases_total),
             *self._grammar_counters(),
         ):

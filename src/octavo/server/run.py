@@ -10,13 +10,16 @@ import math
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
+from octavo.progress import Progress
 from octavo.server.lifecycle import DRAIN_S, Lifecycle
+from octavo.server.loading import LoadingApp, LoadingCancelled
 from octavo.types.config import check_range
 from octavo.types.errors import InvalidConfig
 
@@ -76,7 +79,7 @@ def serve(
     seconds to finish; the rest ends with an error event. A second SIGINT ends all at once so, and a
     third cuts the connections. Blocks; logs and prints nothing.
     """
-    with contextlib.suppress(asyncio.CancelledError):  # the third SIGINT: uvicorn lets go of all
+    with suppress(asyncio.CancelledError):  # the third SIGINT: uvicorn lets go of all
         asyncio.run(serve_async(app, sock or bind(host, port), drain_s=drain_s))
 
 
@@ -85,7 +88,41 @@ async def serve_async(app: FastAPI, sock: socket.socket, *, drain_s: float = DRA
     await make_server(app, drain_s=drain_s).serve(sockets=[sock])
 
 
-def make_server(app: FastAPI, *, drain_s: float = DRAIN_S) -> uvicorn.Server:
+def serve_while_loading(
+    load: Callable[[Progress], FastAPI], *, sock: socket.socket, drain_s: float = DRAIN_S
+) -> None:
+    """``serve``, from before the application exists: ``load`` makes it, in another thread.
+
+    Until then /health/ready tells how far it is and everything else is 503. Raises what ``load``
+    raises. A signal ends the loading the next time that it reports its progress.
+    """
+    with suppress(asyncio.CancelledError):  # the third SIGINT, as above
+        asyncio.run(_serve_while_loading(load, sock, drain_s))
+
+
+async def _serve_while_loading(
+    load: Callable[[Progress], FastAPI], sock: socket.socket, drain_s: float
+) -> None:
+    front = LoadingApp()
+    server = make_server(front, drain_s=drain_s)
+    server.announces = False
+    serving = asyncio.create_task(server.serve(sockets=[sock]))
+    loading = asyncio.create_task(asyncio.to_thread(load, front.report))
+    await asyncio.wait({serving, loading}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if serving.done():
+            front.cancel()
+            with suppress(LoadingCancelled):
+                await loading
+        else:
+            front.open(await loading)
+            _log_listening([sock])
+    finally:
+        server.should_exit = server.should_exit or not front.is_open
+        await serving
+
+
+def make_server(app: FastAPI | LoadingApp, *, drain_s: float = DRAIN_S) -> DrainingServer:
     """A server that has not started; setting ``should_exit`` ends it as SIGTERM would."""
     config = uvicorn.Config(
         app,
@@ -96,14 +133,27 @@ def make_server(app: FastAPI, *, drain_s: float = DRAIN_S) -> uvicorn.Server:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(drain_s) + LAST_WORDS_S,
     )
-    return DrainingServer(config, app.state.lifecycle, drain_s)
+    return DrainingServer(config, lambda: app.state.lifecycle, drain_s)
+
+
+def _log_listening(sockets: list[socket.socket]) -> None:
+    """The line that says that requests may come."""
+    for sock in sockets:
+        logger.info("listening on %s", url_of(sock))
 
 
 class DrainingServer(uvicorn.Server):
-    """uvicorn, with a drain before the end, and an exit status that says that all went well."""
+    """uvicorn, with a drain before the end, and an exit status that says that all went well.
 
-    def __init__(self, config: uvicorn.Config, lifecycle: Lifecycle, drain_s: float) -> None:
+    ``lifecycle`` gives None as long as there is nothing to drain. ``announces``: log that requests
+    may come as soon as connections may.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, lifecycle: Callable[[], Lifecycle | None], drain_s: float
+    ) -> None:
         super().__init__(config)
+        self.announces = True
         self._lifecycle = lifecycle
         self._drain_s = drain_s
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -112,12 +162,16 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
-        for sock in sockets or ():
-            logger.info("listening on %s", url_of(sock))
+        if self.announces:
+            _log_listening(sockets or [])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        logger.info("draining: %d requests are running", self._lifecycle.num_live)
-        drain = asyncio.create_task(self._lifecycle.drain(self._drain_s))
+        lifecycle = self._lifecycle()
+        if lifecycle is None:
+            await super().shutdown(sockets)
+            return
+        logger.info("draining: %d requests are running", lifecycle.num_live)
+        drain = asyncio.create_task(lifecycle.drain(self._drain_s))
         try:
             await super().shutdown(sockets)
         finally:
@@ -126,9 +180,11 @@ class DrainingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal handler: the second SIGINT is an end for all who run, and not a cut."""
-        if self.should_exit and sig == signal.SIGINT and not self._is_hurried and self._loop:
+        is_second = self.should_exit and sig == signal.SIGINT and not self._is_hurried
+        lifecycle = self._lifecycle()
+        if is_second and self._loop is not None and lifecycle is not None:
             self._is_hurried = True
-            self._loop.call_soon_threadsafe(self._lifecycle.abort_all)
+            self._loop.call_soon_threadsafe(lifecycle.abort_all)
             return
         super().handle_exit(sig, frame)
 

@@ -20,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 T = TypeVar("T")
 
+LINE_ENDS = tuple((char.encode(), f"\\u{ord(char):04x}".encode()) for char in "\x85\u2028\u2029")
 DONE = b"data: [DONE]\n\n"
 
 # A proxy that buffers or transforms would turn a stream back into a lump.
@@ -37,7 +38,17 @@ def to_json(value: Mapping[str, object]) -> bytes:
 
 
 def event(value: Mapping[str, object]) -> bytes:
-    return b"data: " + to_json(value) + b"\n\n"
+    """Characters that only some readers take for the end of a line are escaped."""
+    data = to_json(value)
+    if not data.isascii():
+        for raw, escaped in LINE_ENDS:
+            data = data.replace(raw, escaped)
+    return b"data: " + data + b"\n\n"
+
+
+def named_event(value: Mapping[str, object]) -> bytes:
+    """The same with a name, which is the value's own ``type``."""
+    return f"event: {value['type']}\n".encode() + event(value)
 
 
 async def until_disconnect(receive: Receive, work: Callable[[], Awaitable[T]]) -> T:

@@ -444,11 +444,14 @@ def test_a_queue_that_is_full_refuses_and_takes_again_when_it_is_shorter() -> No
             if idx == 0:
                 gate.open()
                 await eventually(engine, lambda stats: stats.num_running == 1)
+                assert not engine.is_full
             await asyncio.sleep(0)
         with pytest.raises(EngineOverloaded, match="2 requests wait; at most 2 may"):
             await anext(engine.generate([1], greedy(3), "more"))
+        assert engine.is_full
         gate.remove()
         await asyncio.gather(*tasks)
+        assert not engine.is_full
         assert (await anext(engine.generate([1], greedy(1), "again"))).finished
         engine.shutdown(PATIENCE_S)
 

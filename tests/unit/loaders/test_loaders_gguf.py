@@ -8,7 +8,7 @@ import pytest
 from gguf_writer import GgufWriter
 from octavo.formats.gguf import GgufFile
 from octavo.formats.gguf_types import TENSOR_TYPES
-from octavo.loaders.gguf import MATRIX_TYPES, as_float32, check_gguf, load_gguf
+from octavo.loaders.gguf import LABEL, MATRIX_TYPES, as_float32, check_gguf, load_gguf
 from octavo.models import registry
 from octavo.ops import cpu
 from octavo.types.decoder_spec import Slot
@@ -39,6 +39,25 @@ def test_every_tensor_reaches_its_slot_unchanged():
     assert sink.matrices[Slot.EMBEDDING, None] == (Q8_0, (VOCAB, HIDDEN), embedding)
     assert sink.matrices[Slot.K, 1][1] == (2 * HEAD_DIM, HIDDEN)
     assert sink.vectors[Slot.Q_NORM, 1] == writer.tensor("blk.1.attn_q_norm.weight").data
+
+
+def test_progress_goes_up_to_all_bytes_and_can_end_the_loading():
+    file = GgufFile("tiny.gguf", memoryview(tiny_llama().build()))
+    tensors = registry.spec_for(file)[1]
+    reports: list[tuple[str, int, int]] = []
+    load_gguf(file, tensors, RecordingSink(), lambda *report: reports.append(report))
+    done = [report[1] for report in reports]
+    assert done == sorted(done)
+    assert len(set(done)) == len(tensors) + 1
+    assert reports[-1] == (LABEL, reports[0][2], reports[0][2])
+
+    def stop(label: str, done: int, total: int) -> None:
+        raise InterruptedError
+
+    sink = RecordingSink()
+    with pytest.raises(InterruptedError):
+        load_gguf(file, tensors, sink, stop)
+    assert not sink.matrices
 
 
 def test_the_loader_takes_the_types_that_the_native_core_computes_with():

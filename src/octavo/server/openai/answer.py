@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from anyio import to_thread
 from starlette.requests import Request
@@ -31,6 +31,16 @@ from octavo.server.openai.schemas import GenerationRequest
 from octavo.server.openai.standing import tier_served
 from octavo.types.outputs import CompletionOutput, RequestOutput
 from octavo.types.ports import Tokenizer
+
+
+class Accepted(Protocol):
+    """A request that has been admitted, however its endpoint answers."""
+
+    @property
+    def job(self) -> Job: ...
+
+
+T = TypeVar("T", bound=Accepted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +95,7 @@ async def create(
     request: Request, service: Service, parse: Callable[[bytes, Service, str], Parsed]
 ) -> Response:
     """Answer a POST. ``parse`` runs in a worker thread; raises what ``errors`` can render."""
-    started_s = time.monotonic()
-    limit_s = deadlines.timeout_s(request.headers)
-    body = await read_json_body(request, service.max_body_bytes)
-    if not service.engine.is_running:
-        raise engine_unavailable("the engine has stopped")
-    service.lifecycle.check_open()
-    request_id: str = request.state.request_id
-    parsed = await to_thread.run_sync(parse, body, service, request_id)
-    if limit_s is not None:
-        parsed.job.end_within(limit_s - (time.monotonic() - started_s))
+    parsed = await accept(request, service, parse)
     outputs = generation.run(service.engine, service.lifecycle, parsed.job)
     is_stream = bool(parsed.asked.stream)
     head = {
@@ -113,6 +114,30 @@ async def create(
     if parsed.job.num_truncated_tokens:  # of a stream without usage nothing else would tell
         response.headers["x-truncated-tokens"] = str(parsed.job.num_truncated_tokens)
     return response
+
+
+async def accept(
+    request: Request, service: Service, parse: Callable[[bytes, Service, str], T]
+) -> T:
+    """What ``parse``, in a worker thread, makes of the body and the request's id. Its job ends at
+    the deadline of the request's header."""
+    started_s = time.monotonic()
+    limit_s = deadlines.timeout_s(request.headers)
+    body = await receive(request, service)
+    request_id: str = request.state.request_id
+    accepted = await to_thread.run_sync(parse, body, service, request_id)
+    if limit_s is not None:
+        accepted.job.end_within(limit_s - (time.monotonic() - started_s))
+    return accepted
+
+
+async def receive(request: Request, service: Service) -> bytes:
+    """The body of a request that costs work. Raises ``ApiError`` if none can be taken now."""
+    body = await read_json_body(request, service.max_body_bytes)
+    if not service.engine.is_running:
+        raise engine_unavailable("the engine has stopped")
+    service.lifecycle.check_open()
+    return body
 
 
 def check_model(name: str | None, service: Service) -> None:
