@@ -82,17 +82,20 @@ def start_engine(
     model_name: str,
     spec: DecoderSpec | None = None,
     progress: Progress = silent,
+    depth: int | None = None,
 ) -> Assembled:
     """An engine for an open checkpoint, which may be closed afterwards.
 
     ``spec`` overrides what the file says about itself: for experiments and planted errors.
+    ``depth`` overrides ``pipeline_depth`` and its bound: to measure why there is one.
     """
     template = read_chat_template(config.chat)
     decoder, spec, tokenizer = load_model(
         file, config.runtime, spec, chat_template=template, progress=progress
     )
+    depth = depth or choose_depth(config.runtime, decoder.num_threads, cpu_budget())
     try:
-        engine = _start(decoder, spec, tokenizer, config)
+        engine = _start(decoder, spec, tokenizer, config, depth)
     except BaseException:
         decoder.close()
         raise
@@ -160,7 +163,11 @@ def _new_decoder(spec: DecoderSpec, runtime: RuntimeConfig) -> Decoder:
 
 
 def _start(
-    decoder: Decoder, spec: DecoderSpec, tokenizer: Tokenizer, config: EngineConfig
+    decoder: Decoder,
+    spec: DecoderSpec,
+    tokenizer: Tokenizer,
+    config: EngineConfig,
+    depth: int,
 ) -> Engine:
     limits = config.scheduler
     _create_kv_cache(decoder, spec, config)
@@ -173,9 +180,7 @@ def _start(
     source = random.SystemRandom() if seed is None else random.Random(seed)
     rates = env.chaos()
     return Engine(
-        _new_executor(
-            Worker(decoder), choose_depth(config.runtime, decoder.num_threads, cpu_budget())
-        ),
+        _new_executor(Worker(decoder), depth),
         tokenizer,
         replace(config, scheduler=replace(limits, max_model_len=model_len)),
         clock=time.monotonic,

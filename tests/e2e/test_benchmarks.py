@@ -28,7 +28,7 @@ def test_compare_in_smoke_mode_ends_with_one_json_document(smollm2_path: Path) -
         assert all(tokens_per_s > 0 for tokens_per_s in rows["octavo"]), workload
 
 
-@pytest.mark.parametrize("script", ["claims.py", "plan_cost.py"])
+@pytest.mark.parametrize("script", ["claims.py", "fairness.py", "plan_cost.py"])
 def test_engine_benchmarks_run(smollm2_path: Path, script: str) -> None:
     command = [sys.executable, str(ROOT / "benchmarks" / "engine" / script), "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)

@@ -138,6 +138,21 @@ def test_look_past_and_reserve(path: Path, plain: Evidence, lookahead: int, rese
         assert answers(assembled) == plain
 
 
+@pytest.mark.parametrize("reserve", ["prompt", "max_model_len"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_static_batches(path: Path, plain: Evidence, reserve: str, depth: int):
+    with open_engine(
+        path,
+        batching="static",
+        admission_reserve=reserve,
+        max_model_len=160,
+        pipeline_depth=depth,
+        **SMALL,
+    ) as assembled:
+        assert answers(assembled) == plain
+        assert assembled.engine.stats().padding_tokens_total > 0
+
+
 def test_chaos(path: Path, plain: Evidence, monkeypatch: pytest.MonkeyPatch):
     """Preemptions and failing swaps out of the blue. (An environment variable is the interface.)"""
     monkeypatch.setenv("OCTAVO_CHAOS", "preempt:0.3,swapfail:0.05")

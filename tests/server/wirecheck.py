@@ -19,8 +19,8 @@ SCHEMAS = Path(__file__).parents[1] / "data" / "server" / "openai_schemas.json"
 
 # Fields that OpenAI's API does not have: vLLM's, and what only octavo can tell.
 EXTENSIONS = frozenset(
-    "max_model_len parent prompt_logprobs reasoning reasoning_content root service_tier stop_reason "
-    "timelines truncated_tokens".split()
+    "max_model_len parent prompt_logprobs reasoning reasoning_content root service_tier "
+    "stop_reason timelines truncated_tokens".split()
 )
 
 # (method, path): the schema of a whole answer and that of an event.

@@ -131,6 +131,19 @@ def test_a_planted_specification_takes_the_place_of_the_files_own():
     assembled.close()
 
 
+@pytest.mark.parametrize(("depth", "found"), [(None, 1), (10, 10)])
+def test_an_experiment_may_go_deeper_than_the_configuration(depth: int | None, found: int):
+    data = tiny_llama().build()
+    with GgufFile("tiny.gguf", memoryview(data)) as file:
+        runtime = RuntimeConfig(threads=1, pipeline_depth=1)
+        config = EngineConfig(cache=CacheConfig(num_blocks=8), runtime=runtime)
+        assembled = start_engine(file, config, model_name="tiny", depth=depth)
+    try:
+        assert assembled.engine.stats().pipeline_depth == found
+    finally:
+        assembled.close()
+
+
 @pytest.mark.parametrize(
     ("num_affine", "quota", "threads", "depth"),
     [

@@ -60,6 +60,12 @@ _KNOBS: dict[str, tuple[Knob, ...]] = {
     ),
     SCHEDULER: (
         Knob(
+            "batching",
+            "NAME",
+            "continuous: requests join and leave at every step; static: a batch is refilled when "
+            "all of it has ended (to compare).",
+        ),
+        Knob(
             "scheduling_policy",
             "NAME",
             "Who starts first: fcfs (arrival), priority, sjf (fewest tokens to compute), hrrn "
@@ -79,7 +85,7 @@ _KNOBS: dict[str, tuple[Knob, ...]] = {
             "NAME",
             "Blocks that must be free for a start: none (for the first chunk), prompt, expected "
             "(also for an answer of mean length), full (for the longest answer: nobody is ever "
-            "preempted, and fewer run).",
+            "preempted, and fewer run), max_model_len (as a contiguous cache must: to compare).",
         ),
         Knob(
             "max_num_active_seqs",
@@ -161,7 +167,7 @@ _KNOBS: dict[str, tuple[Knob, ...]] = {
         Knob(
             "pipeline_depth",
             "N",
-            "Steps planned ahead, 1 to 8. 1 plans and computes by turns; each more is one more "
+            "Steps planned ahead, 1 to 4. 1 plans and computes by turns; each more is one more "
             "step that an abort or a newcomer waits for.",
         ),
         Knob(

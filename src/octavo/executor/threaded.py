@@ -10,7 +10,7 @@ from octavo.executor.runner import Runner
 from octavo.types.errors import StepFailed
 from octavo.types.step import StepPlan, StepResult
 
-DEPTH_MAX = 8
+DEPTH_MAX = 16
 
 _STOP = None  # what close() sends down instead of a plan
 
@@ -21,7 +21,7 @@ class ThreadedExecutor:
     Up to ``depth`` plans may be submitted and not collected. 2 keeps the thread busy: one plan
     computes while the next is made. 3 and 4 ride out a slow turn of the planner; each more plan
     makes a stop, an abort or an arrival take effect one step later. Past 4 nothing is left to
-    hide, so 5 to 8 are of use to experiments alone, and more is refused.
+    hide: the configuration ends there, and more are of use to experiments alone.
 
     A plan that fails raises from its own ``collect``. After ``close`` every call raises
     ``StepFailed``.

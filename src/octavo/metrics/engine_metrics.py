@@ -52,6 +52,8 @@ class EngineStats:
     ``prefill_budget``: prompt tokens that the latency targets let the next step compute.
     ``grammar_s_total`` is what constrained tokens cost in the engine's thread, masks included;
     ``cut_answers_total`` were closed because their tokens ran out.
+    ``num_promised_blocks``: kept back for running sequences (``admission_reserve``), not held yet.
+    ``padding_tokens_total``: what padding would have added to static batches; else nothing is.
     ``is_stuck``: work and no progress for longer than ``watchdog_s``.
     """
 
@@ -91,6 +93,7 @@ class EngineStats:
     num_pinned_blocks: int = 0
     num_logical_blocks: int = 0
     num_waste_slots: int = 0
+    num_promised_blocks: int = 0
     num_swap_blocks: int = 0
     num_free_swap_blocks: int = 0
     preemptions_by_mode: Mapping[str, int] = field(default_factory=dict)
@@ -100,6 +103,7 @@ class EngineStats:
     evicted_blocks_total: int = 0
     partial_preemptions_total: int = 0
     recomputed_tokens_total: int = 0
+    padding_tokens_total: int = 0
     prefix_queried_tokens_total: int = 0
     prefix_hit_tokens_total: int = 0
     reclaimed_blocks_total: int = 0

@@ -13,6 +13,7 @@ from octavo.scheduler.pressure import Pressure
 from octavo.scheduler.queues import Queues
 from octavo.scheduler.reserve import Reserve
 from octavo.scheduler.service import Service
+from octavo.scheduler.static_batch import StaticBatch
 from octavo.types.config import SchedulerConfig
 from octavo.types.sequence import Sequence, SequenceGroup, SequenceStatus
 
@@ -41,7 +42,10 @@ class Starter:
         pressure: Pressure,
         config: SchedulerConfig,
     ) -> None:
-        self.reserve = Reserve(blocks, config.admission_reserve)
+        self.reserve = Reserve(blocks, config.admission_reserve, config.max_model_len)
+        self.static_batch: StaticBatch | None = None
+        if config.batching == "static":
+            self.static_batch = StaticBatch(blocks, self.reserve, max_num_seqs=config.max_num_seqs)
         self.blocked: SequenceGroup | None = None  # the first in line, when it could not start
         self._found: dict[int, tuple[int, int]] = {}  # by seniority: pass, cached tokens
         self._num_passes = 0
@@ -68,14 +72,22 @@ class Starter:
         self._is_held = self._pressure.is_on()
         self._seats = self._config.max_num_seqs - self._queues.num_seats_taken()
         if self._seats < 1 and self._queues.running:
-            self.blocked = self._queues.waiting.first or self._queues.swapped.first
+            if (
+                self.static_batch is None
+            ):  # else whoever waits could not start on a free seat either
+                self.blocked = self._queues.waiting.first or self._queues.swapped.first
             return
-        for group in self._candidates(now):
+        candidates = self._candidates(now)
+        if self.static_batch is not None:
+            candidates = self.static_batch.pick(candidates, self._queues.running)
+        for group in candidates:
             if draft.budget < 1 or draft.num_partial >= self._config.max_num_partial_prefills:
                 return
+            if draft.share() < 1 and group in self._queues.waiting:
+                continue  # the step is full of prompts: nobody is kept out by blocks
             is_long = self.is_long(group)
             if is_long and draft.num_long >= self._config.max_long_partial_prefills:
-                continue  # no block is short: another long prompt is in the making, and will end
+                continue  # nor here: another long prompt is in the making, and will end
             if head is not None:
                 num_tried += 1
                 too_far = num_tried > self._config.lookahead_window
@@ -99,6 +111,13 @@ class Starter:
         urgent class than somebody who runs may start."""
         last = self._queues.running.last
         return last is None or group.rank[0] < last.rank[0] or not self._is_held
+
+    def num_to_start(self) -> int:
+        """Waiting groups that may start when there is room."""
+        waiting = self._queues.waiting
+        return (
+            len(waiting) if self.static_batch is None else self.static_batch.num_to_start(waiting)
+        )
 
     def is_long(self, group: SequenceGroup) -> bool:
         """Has the group a prompt to compute that many steps are needed for?"""
@@ -129,7 +148,7 @@ class Starter:
     def _candidates(self, now: float) -> list[SequenceGroup]:
         """The groups to try, in order. A window bounds the cost when thousands wait."""
         queues, policy, window = self._queues, self._policy, self._config.admission_window
-        waiting = queues.waiting.head(window)
+        waiting = policy.shortlist(queues.waiting, window)
         swapped = queues.swapped.head(window)
         if waiting and not self._has_passed_delay(waiting, now):
             waiting = []
@@ -167,8 +186,6 @@ class Starter:
             return False
         if any(seq.status is SequenceStatus.SWAPPED for seq in group.sequences):
             return self._swap_in(group, draft, is_idle)
-        if draft.share() < 1:
-            return False
         leader = group.unfinished[0]
         key, tokens = self._service.key(group), self._service.findable(leader)
         probe = self._blocks.probe(key, tokens)

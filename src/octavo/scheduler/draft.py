@@ -8,6 +8,15 @@ from dataclasses import dataclass, field
 from octavo.types.sequence import Sequence, SequenceGroup
 from octavo.types.step import BlockCopy, RowWork, StepPlan
 
+# Tokens with which a long prompt begins. Its first chunks double from here, some 30 ms on two slow
+# cores: who came together with it and a moment later must not wait for a full step of it.
+FIRST_CHUNK = 64
+
+
+def chunk_max(start: int) -> int:
+    """The most that a prompt may get of a step that cannot finish it, ``start`` tokens into it."""
+    return max(FIRST_CHUNK, start)
+
 
 @dataclass(slots=True)
 class Draft:
@@ -19,6 +28,8 @@ class Draft:
     num_partial    prompts that this step leaves unfinished; ``num_long`` of those in progress are
                    long
     is_short       a running sequence lacks blocks: nobody is started, it would only thrash
+    lets_pass      prompts that this step cannot finish are served after those that it can, and with
+                   at most half as many tokens as all else; ``has_let_pass``: that cost them some
     """
 
     step_id: int
@@ -29,6 +40,8 @@ class Draft:
     num_long: int = 0
     num_awaiting: int = 0
     is_short: bool = False
+    lets_pass: bool = False
+    has_let_pass: bool = False
     copies: list[BlockCopy] = field(default_factory=list)
     swap_ins: list[tuple[int, int]] = field(default_factory=list)
     swap_outs: list[tuple[int, int]] = field(default_factory=list)
@@ -49,6 +62,29 @@ class Draft:
         """
         sharers = max(1, self.num_sharers)
         return min(self.budget, -(-self.prefill_left // sharers))
+
+    def piece(self, lag: int, start: int) -> int:
+        """Tokens for the next prompt to be served, of which ``lag`` from ``start`` on are to be
+        computed. One that lets others pass gets a single token, and more when they are served."""
+        share = self.share()
+        if lag <= share:
+            return lag
+        return min(share, 1 if self.lets_pass else chunk_max(start))
+
+    def spare(self) -> int:
+        """Tokens that prompts which are cut short may still get, once all others are served.
+
+        A first token is late by whatever shares its step. Half as many tokens as all else, so that
+        a short prompt beside long ones takes at most half as long again as without them.
+        """
+        left = min(self.budget, self.prefill_left)
+        num_cut = sum(self.work[idx].num_tokens for idx in self.cut_short)
+        if not self.lets_pass or self.num_prefill_tokens == num_cut:  # then nobody has passed
+            return left
+        num_others = sum(work.num_tokens for work in self.work) - num_cut
+        spare = max(0, num_others // 2 - num_cut)
+        self.has_let_pass = spare < left
+        return min(left, spare)
 
 
 @dataclass(frozen=True, slots=True)

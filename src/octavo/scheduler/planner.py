@@ -55,6 +55,7 @@ class Planner:
             pressure=self._pressure,
             config=config,
         )
+        self._has_let_pass = False  # in the last plan, prompts that it did not finish
         self.to_preempt: list[SequenceGroup] = []  # in the next plan, whether it must be or not
         self._urgency = Urgency(queues, self.preemptor)
         self._queues = queues
@@ -70,6 +71,7 @@ class Planner:
         self._fill(draft, now, num_inflight)
         while not (draft.work or draft.swap_outs or num_inflight) and self._free_more(draft):
             self._fill(draft, now, num_inflight)
+        self._has_let_pass = draft.has_let_pass
         return draft
 
     def _share_out(self, draft: Draft, now: float) -> None:
@@ -94,7 +96,9 @@ class Planner:
             draft.prefill_left = min(draft.prefill_left, self._prefill_max)
         if self.starter.blocked is None:  # else whoever waits could not use a share
             room = max(0, self._config.max_num_partial_prefills - draft.num_sharers)
-            draft.num_sharers += min(room, len(self._queues.waiting))
+            draft.num_sharers += min(room, self.starter.num_to_start())
+        # Not twice running: however many short prompts come, a long one gets every second step.
+        draft.lets_pass = draft.num_sharers > 1 and not self._has_let_pass
 
     def _fill(self, draft: Draft, now: float, num_inflight: int) -> None:
         for group in self.to_preempt:

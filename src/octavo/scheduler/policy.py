@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from octavo.scheduler.queues import RankedQueue
 from octavo.types.request import ServiceClass
 from octavo.types.sequence import SequenceGroup
 
@@ -42,6 +43,9 @@ class Policy(Protocol):
 
     def key(self, group: SequenceGroup, now: float, view: View) -> float: ...
 
+    def shortlist(self, waiting: RankedQueue, count: int) -> list[SequenceGroup]:
+        """Up to ``count`` of those who wait, in order of rank: whom to compare for a start."""
+
     def added(self, group: SequenceGroup) -> None:
         """A new group waits."""
 
@@ -55,6 +59,9 @@ class Policy(Protocol):
 class _Base:
     is_static = False
     swapped_bonus = 0.0
+
+    def shortlist(self, waiting: RankedQueue, count: int) -> list[SequenceGroup]:
+        return waiting.head(count)
 
     def added(self, group: SequenceGroup) -> None:
         pass
@@ -133,6 +140,21 @@ class FairShare(_Base):
 
     def key(self, group: SequenceGroup, now: float, view: View) -> float:
         return self._counters[group.request.user]
+
+    def shortlist(self, waiting: RankedQueue, count: int) -> list[SequenceGroup]:
+        """The same number of each user's, of the users served least if there are too many: one who
+        floods the queue must not fill the list. O(waiting groups)."""
+        users = sorted(self._num_groups, key=self._counters.__getitem__)[:count]
+        left = dict.fromkeys(users, count // max(1, len(users)))
+        found = []
+        for group in waiting:
+            user = group.request.user
+            if group.rank[0] == PROMOTED_BAND or left.get(user, 0) > 0:
+                left[user] = left.get(user, 0) - 1
+                found.append(group)
+                if len(found) == count:
+                    break
+        return found
 
     def added(self, group: SequenceGroup) -> None:
         user = group.request.user

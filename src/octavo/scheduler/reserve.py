@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from octavo.cache.block_manager import BlockManager
+from octavo.types.errors import InvalidConfig
 from octavo.types.sequence import Sequence, SequenceGroup
 
 
@@ -16,11 +17,16 @@ class Reserve:
     prompt    all known tokens; half a prompt in a full pool would be preempted without any gain
     expected  and as many more as answers have had on average
     full      and all that ``max_tokens`` allows: then nobody is ever preempted
+    max_model_len  the longest that any sequence may be, for each of them, as a contiguous cache has
+              to set it aside: the baseline that paging is compared with
     """
 
-    def __init__(self, blocks: BlockManager, mode: str) -> None:
+    def __init__(self, blocks: BlockManager, mode: str, max_model_len: int | None = None) -> None:
+        if mode == "max_model_len" and max_model_len is None:
+            raise InvalidConfig("admission_reserve max_model_len needs max_model_len, got None")
         self._blocks = blocks
         self.mode = mode
+        self._max_model_len = max_model_len or 0
         self.mean_outputs = 0.0
         self._num_answers = 0
 
@@ -33,6 +39,8 @@ class Reserve:
     def num_tokens(self, seq: Sequence) -> int:
         """Tokens that this sequence is counted for."""
         known = seq.num_tokens
+        if self.mode == "max_model_len":
+            return max(known, self._max_model_len)
         if self.mode == "full":
             return max(known, seq.num_tokens_max - 1)  # the last token is never computed
         if self.mode == "expected":
@@ -45,6 +53,8 @@ class Reserve:
         seqs = group.unfinished
         if not seqs:
             return 0
+        if self.mode == "max_model_len":  # where each sequence is contiguous none shares
+            return sum(self._blocks.num_blocks_for(self.num_tokens(seq)) for seq in seqs)
         shared = seqs[0].num_prompt // self._blocks.block_size
         hidden = self._num_hidden(seqs[0])
         total = max(0, min(shared, self._blocks.num_blocks_for(self.num_tokens(seqs[0]))) - hidden)

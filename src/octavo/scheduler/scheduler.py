@@ -103,6 +103,18 @@ class Scheduler:
         return self._promotion.num_promoted
 
     @property
+    def num_padding_tokens(self) -> int:
+        """Tokens that a padded engine would have computed beside ours for the same static batches;
+        0 under continuous batching, which never waits for a longest one."""
+        batch = self._planner.starter.static_batch
+        return 0 if batch is None else batch.num_padding_tokens
+
+    @property
+    def num_promised_blocks(self) -> int:
+        """Blocks that running groups are counted for and do not hold yet. O(running sequences)."""
+        return self._planner.starter.reserve.num_promised(self.running)
+
+    @property
     def blocked(self) -> SequenceGroup | None:
         """The first in line, if the last plan could not start it: blocks or seats are short."""
         return self._planner.starter.blocked

@@ -8,7 +8,7 @@ from dataclasses import replace
 from octavo.cache.block_manager import BlockManager
 from octavo.cache.cache_key import CacheKey
 from octavo.scheduler.batch_reserve import BatchReserve
-from octavo.scheduler.draft import Draft
+from octavo.scheduler.draft import Draft, chunk_max
 from octavo.scheduler.rows import Rows
 from octavo.types.errors import CorruptState
 from octavo.types.sequence import Sequence, SequenceGroup, SequenceStatus
@@ -52,7 +52,7 @@ class Service:
             # The token that ends a sequence by length is never computed, only sampled.
             if lag == 0 or known >= seq.num_tokens_max:
                 continue
-            num_tokens = self._num_tokens(lag, draft)
+            num_tokens = self._num_tokens(lag, start, draft)
             if lag > 1 and draft.num_sharers > 0:
                 draft.num_sharers -= 1
             if num_tokens == 0:
@@ -61,8 +61,8 @@ class Service:
                 return False
         return is_open or draft.share() < 1 or self.reopen(group.unfinished[0], draft)
 
-    def _num_tokens(self, lag: int, draft: Draft) -> int:
-        return min(lag, draft.share(), self.chunk_max) if lag > 1 else min(draft.budget, 1)
+    def _num_tokens(self, lag: int, start: int, draft: Draft) -> int:
+        return min(draft.piece(lag, start), self.chunk_max) if lag > 1 else min(draft.budget, 1)
 
     def reopen(self, seq: Sequence, draft: Draft) -> bool:
         """Start a sequence of a group that runs, whatever the watermark."""
@@ -77,7 +77,7 @@ class Service:
         ``num_cached`` is what a probe has found of it, or what it has kept: work begins after that.
         """
         lag = seq.num_tokens - num_cached
-        num_tokens = self._num_tokens(lag, draft)
+        num_tokens = self._num_tokens(lag, num_cached, draft)
         if num_tokens < 1 or not self._rows.num_free:
             return False
         if seq.num_kept:
@@ -148,11 +148,15 @@ class Service:
         self.open(seq, seq.num_planned, blocks, num_computed=seq.num_computed)
 
     def top_up(self, draft: Draft) -> None:
-        """Give what is left of the step to prompts whose share was smaller than their need."""
-        for idx in draft.cut_short:
+        """Give what is left of the step, in equal parts, to prompts whose share was smaller than
+        their need."""
+        left, num_cut = draft.spare(), len(draft.cut_short)
+        for num_served, idx in enumerate(draft.cut_short):
             seq, _ = draft.workers[idx]
             work = draft.work[idx]
-            extra = min(draft.budget, draft.prefill_left, seq.num_tokens - seq.num_planned)
+            part = -(-left // (num_cut - num_served))
+            lag = seq.num_tokens - seq.num_planned
+            extra = lag if lag <= part else min(part, chunk_max(work.start) - work.num_tokens)
             extra = min(extra, self.chunk_max - work.num_tokens)
             if extra < 1:
                 continue
@@ -172,6 +176,7 @@ class Service:
                 allowed=_allowed(seq, samples),
             )
             self._account(seq, extra, end, draft)
+            left -= extra
             if samples:
                 self._sampled(seq, end, draft)
                 draft.num_partial -= 1

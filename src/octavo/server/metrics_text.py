@@ -94,6 +94,8 @@ class StatsCollector(Collector):
         yield self._gauge("octavo:kv_blocks_pinned", "KV blocks pinned.", stats.num_pinned_blocks)
         text = "Entries of all block tables for each block in use."
         yield self._gauge("octavo:kv_sharing_ratio", text, stats.sharing_ratio)
+        text = "KV blocks kept back for running sequences."
+        yield self._gauge("octavo:kv_blocks_promised", text, stats.num_promised_blocks)
         text = "Token slots reserved and empty: the rest of last blocks."
         yield self._gauge("octavo:kv_waste_slots", text, stats.num_waste_slots)
         usage = (
@@ -112,6 +114,7 @@ class StatsCollector(Collector):
             ("octavo:failed_steps", "Steps that failed.", stats.failed_steps_total),
             ("octavo:computed_tokens", "Tokens computed in steps.", stats.computed_tokens_total),
             ("octavo:recomputed_tokens", "Computed again.", stats.recomputed_tokens_total),
+            ("octavo:padding_tokens", "What padding would add.", stats.padding_tokens_total),
             ("octavo:swap_out_blocks", "Blocks swapped out.", stats.swap_out_blocks_total),
             ("octavo:swap_in_blocks", "Blocks swapped in.", stats.swap_in_blocks_total),
             ("octavo:copied_blocks", "Copies on write.", stats.copied_blocks_total),

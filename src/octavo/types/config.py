@@ -86,6 +86,8 @@ class SchedulerConfig:
                             sequences wait for a prefill
     max_model_len           longest prompt plus answer, [1, 2**30]; None takes the model's own
 
+    batching                continuous (requests join and leave at every step) or static (a batch is
+                            filled once and refilled when all of it has ended: the baseline)
     scheduling_policy       who starts first: fcfs (arrival), priority (request priority, then
                             arrival), sjf (fewest tokens to compute), hrrn (waiting against work),
                             lpm (longest cached prefix), fair (user served least so far)
@@ -96,7 +98,8 @@ class SchedulerConfig:
     max_overtakes           groups that may pass one which does not fit, [0, 2**20]; then all wait
     admission_reserve       blocks that must be free for a start: none (first chunk), prompt,
                             expected (prompt and the mean answer so far), full (prompt and
-                            max_tokens: nobody is ever preempted, and fewer run)
+                            max_tokens: nobody is ever preempted, and fewer run), max_model_len (as
+                            a contiguous cache has to, whatever was asked for: the baseline)
     max_num_active_seqs     sequences that may have begun and not ended, running or preempted,
                             [1, 65536]; a new one waits while others can come back. None: no bound
     priority_preemption     a class may take running sequences' blocks from the classes below it
@@ -132,6 +135,7 @@ class SchedulerConfig:
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 512
     max_model_len: int | None = None
+    batching: str = "continuous"
     scheduling_policy: str = "fcfs"
     max_queue_wait_s: float = 5.0
     admission_window: int = 64
@@ -199,8 +203,9 @@ _SCHEDULER_RANGES = {
 }
 
 _SCHEDULER_CHOICES = {
+    "batching": ("continuous", "static"),
     "scheduling_policy": ("fcfs", "priority", "sjf", "hrrn", "lpm", "fair"),
-    "admission_reserve": ("none", "prompt", "expected", "full"),
+    "admission_reserve": ("none", "prompt", "expected", "full", "max_model_len"),
     "preemption_mode": ("swap", "recompute", "auto", "legacy"),
 }
 
@@ -211,10 +216,10 @@ class RuntimeConfig:
     isa: kernel table by name; None takes the best that this machine can run. seed: source of
     the seeds of requests that bring none; None draws it from the system.
 
-    pipeline_depth: plans in flight, 1 to 8. 1 plans and computes by turns; 2 plans the next step
+    pipeline_depth: plans in flight, 1 to 4. 1 plans and computes by turns; 2 plans the next step
     while one computes. None takes 2 where a CPU is left for planning beside the compute threads,
-    else 1: on two cores with two threads, 2 was measured 5-10 % slower. Above 4 nothing is gained,
-    and every plan in flight is one step that an abort, a stop or a newcomer waits for.
+    else 1: on two cores with two threads, 2 was measured 5-10 % slower. More gain nothing, and
+    every plan in flight is one step that an abort, a stop or a newcomer waits for: 5 are refused.
 
     watchdog_s: with work and no progress for so many seconds, the engine reports that it is stuck.
     Above the longest step. request_lease_s: a request whose consumer has not taken anything for so
@@ -242,7 +247,7 @@ class RuntimeConfig:
 
     def __post_init__(self) -> None:
         check_optional("threads", self.threads, 1, 1024)
-        check_optional("pipeline_depth", self.pipeline_depth, 1, 8)
+        check_optional("pipeline_depth", self.pipeline_depth, 1, 4)
         check_range("max_num_queued_reqs", self.max_num_queued_reqs, 0, 2**20)
         check_range("max_num_queued_tokens", self.max_num_queued_tokens, 0, 2**40)
         for name in _INTERVALS:

@@ -59,6 +59,7 @@ SETTINGS = {
     "--scheduling-policy=fair": ("scheduling_policy", "fair"),
     "--max-queue-wait-s=2.5": ("max_queue_wait_s", 2.5),
     "--admission-reserve=full": ("admission_reserve", "full"),
+    "--batching=static": ("batching", "static"),
     "--no-priority-preemption": ("priority_preemption", False),
     "--scheduler-delay-factor=auto": ("scheduler_delay_factor", "auto"),
     "--scheduler-delay-factor=0.5": ("scheduler_delay_factor", 0.5),
@@ -96,7 +97,7 @@ def test_no_flags_are_the_default_configuration():
     [
         ("--scheduling-policy=bogus", "scheduling_policy must be one of fcfs, "),
         ("--watermark=3", "watermark must be a number in"),
-        ("--pipeline-depth=9", "pipeline_depth must be an integer in"),
+        ("--pipeline-depth=5", "pipeline_depth must be an integer in [1, 4]"),
     ],
 )
 def test_a_value_out_of_range_is_one_line_before_anything_is_loaded(flag, message):

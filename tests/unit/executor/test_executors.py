@@ -150,9 +150,9 @@ def test_close_waits_for_the_step_in_progress_and_drops_the_rest() -> None:
     assert runner.steps[0] == 0
 
 
-@pytest.mark.parametrize("depth", [-1, 0, 9, 100])
+@pytest.mark.parametrize("depth", [-1, 0, 17, 100])
 def test_a_depth_out_of_range_is_refused(depth: int) -> None:
-    with pytest.raises(ValueError, match=rf"depth must be in \[1, 8\], got {depth}"):
+    with pytest.raises(ValueError, match=rf"depth must be in \[1, 16\], got {depth}"):
         ThreadedExecutor(Recorder(), depth=depth)
 
 

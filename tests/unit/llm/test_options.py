@@ -64,7 +64,7 @@ def test_two_names_of_one_option_do_not_overrule_each_other_in_silence():
         {"load_format": "safetensors"},
         {"block_size": 12},
         {"max_num_seqs": 0},
-        {"pipeline_depth": 9},
+        {"pipeline_depth": 5},
         {"watchdog_s": -1},
     ],
 )

@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import pytest
 
-from octavo.scheduler.policy import FairShare, make_policy
+from octavo.scheduler.policy import PROMOTED_BAND, FairShare, make_policy
+from octavo.scheduler.queues import RankedQueue
 from octavo.types.request import ServiceClass
 from octavo.types.sequence import SequenceGroup
 from schedkit import Rig, make_group
@@ -53,6 +54,38 @@ def test_classes_go_before_policies() -> None:
 
 
 class TestFairShare:
+    def test_a_flood_does_not_fill_the_list_of_those_who_are_compared(self) -> None:
+        rig = Rig(scheduling_policy="fair", max_num_seqs=1, admission_window=4, max_queue_wait_s=0)
+        flood = [rig.add(4, user="flood", max_tokens=2) for _ in range(30)]
+        rig.step()
+        light = rig.add(4, user="light", max_tokens=2)
+        for _ in range(6):
+            rig.step()
+        assert light.is_finished
+        assert sum(group.is_finished for group in flood) <= 3
+
+    def test_with_more_users_than_places_those_served_least_are_compared(self) -> None:
+        rig = Rig(scheduling_policy="fair", max_num_seqs=1, admission_window=2, max_queue_wait_s=0)
+        users = [rig.add(4, user=str(idx), max_tokens=1) for idx in range(5)]
+        again = [rig.add(4, user=str(idx), max_tokens=1) for idx in range(5)]
+        for _ in range(5):
+            rig.step()
+        assert all(group.is_finished for group in users)
+        assert not any(group.is_finished for group in again)
+
+    def test_the_promoted_are_compared_whoever_they_belong_to(self) -> None:
+        policy, waiting = FairShare(), RankedQueue()
+        groups = [make_group(idx, [1], user="other" if idx == 4 else "flood") for idx in range(5)]
+        for group in groups:
+            policy.added(group)
+            waiting.add(group)
+        assert policy.shortlist(waiting, 4) == [groups[0], groups[1], groups[4]]
+        for group in groups[:3]:
+            waiting.remove(group)
+            group.rank = (PROMOTED_BAND, 0.0, group.seniority)
+            waiting.add(group)
+        assert policy.shortlist(waiting, 4) == [*groups[:3], groups[4]]
+
     def test_two_users_get_the_same_whatever_they_ask_for(self) -> None:
         rig = Rig(scheduling_policy="fair", max_num_seqs=1, max_queue_wait_s=0)
         greedy = [rig.add(10, user="greedy", max_tokens=5) for _ in range(20)]

@@ -135,8 +135,8 @@ def test_decodes_come_first_and_a_prefill_gets_what_is_left() -> None:
     plan = bench.step()
     assert [(work.row, work.num_tokens) for work in plan.work] == [(0, 1), (1, 9)]
     assert plan.num_tokens == 10
-    bench.add(5)  # and those behind it share it: the short prompt need not wait for the long one
-    assert [(work.row, work.num_tokens) for work in bench.step().work] == [(0, 1), (1, 5), (2, 4)]
+    bench.add(5)  # and a short one passes: the long one gets half as much as all else
+    assert [(work.row, work.num_tokens) for work in bench.step().work] == [(0, 1), (1, 3), (2, 5)]
 
 
 def test_the_last_token_of_a_one_token_prompt_is_spelt_out() -> None:
@@ -260,7 +260,7 @@ class TestInFlight:
         assert waiting.status is SequenceStatus.RUNNING
 
     def test_blocks_in_limbo_count_as_arriving_so_nobody_is_preempted(self) -> None:
-        bench = Bench(num_blocks=3)
+        bench = Bench(num_blocks=3, budget=24)
         old, young, ended = bench.add(8), bench.add(2), bench.add(1)
         bench.step()
         flight = bench.plan()  # old needs its second block: ended is preempted for it
@@ -271,7 +271,7 @@ class TestInFlight:
         assert bench.scheduler.num_preemptions == 1
 
     def test_a_group_waits_for_limbo_rather_than_preempt(self) -> None:
-        bench = Bench(num_blocks=3)
+        bench = Bench(num_blocks=3, budget=24)
         old, young, ended = bench.add(7), bench.add(2), bench.add(1)
         bench.step()
         flight = bench.plan()
@@ -308,7 +308,7 @@ class TestInFlight:
 class TestFinish:
     @pytest.mark.parametrize("reason", FinishReason)
     def test_everything_is_given_back_whatever_the_state(self, reason: FinishReason) -> None:
-        bench = Bench(num_blocks=2, max_num_seqs=2)
+        bench = Bench(num_blocks=2, max_num_seqs=2, budget=24)
         running, preempted, waiting = bench.add(8), bench.add(2), bench.add(2)
         bench.step()
         bench.step()

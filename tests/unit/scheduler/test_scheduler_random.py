@@ -275,6 +275,13 @@ def test_and_when_what_is_behind_a_window_is_given_up(seed: int) -> None:
     assert_right(play(seed, fail_rate=0.02 * (seed % 2), window=window))
 
 
+@pytest.mark.parametrize("seed", range(2000, 2016))
+def test_and_so_it_is_in_static_batches(seed: int) -> None:
+    reserve = ("max_model_len", "none", "full", "prompt")[seed % 4]
+    fixed = {"batching": "static", "admission_reserve": reserve, "max_model_len": 100}
+    assert_right(play(seed, fail_rate=0.02 * (seed % 2), **fixed))
+
+
 def test_the_histories_do_all_that_they_should_test() -> None:
     seen: Counter[str] = Counter()
     for seed in range(50):
