@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Speed of every matrix product: GMAC/s, MAC per TSC cycle, and GB/s of packed weights read.
 //
-//   gemm_bench [--smoke] [--isa NAME] [--type NAME] [--cold]
+//   gemm_bench [--smoke] [--isa NAME] [--type NAME] [--tokens N] [--cold]
 //
 // One thread. By default one matrix of about 1 MB stays in cache; --cold walks 256 MB of weights
 // instead, as decoding a model does. Prints a table for people and one JSON line per row for tools.
@@ -45,6 +45,7 @@ struct Options {
   bool cold = false;
   std::optional<std::string> isa;
   std::string type;
+  size_t tokens = 0;  // 0: all of the usual counts
 };
 
 struct Shape {
@@ -140,8 +141,11 @@ bool parse(int argc, char** argv, Options& options) {
       options.isa = argv[++i];
     } else if (arg == "--type" && i + 1 < argc) {
       options.type = argv[++i];
+    } else if (arg == "--tokens" && i + 1 < argc) {
+      options.tokens = std::strtoul(argv[++i], nullptr, 10);
     } else {
-      std::fprintf(stderr, "usage: gemm_bench [--smoke] [--isa NAME] [--type NAME] [--cold]\n");
+      std::fprintf(
+          stderr, "usage: gemm_bench [--smoke] [--isa NAME] [--type NAME] [--tokens N] [--cold]\n");
       return false;
     }
   }
@@ -157,7 +161,9 @@ int main(int argc, char** argv) {
     const KernelTable& table = select_kernels(cpu_features(), options.isa);
     for (const Shape& shape : kShapes) {
       if (!options.type.empty() && options.type != type_name(shape.type)) continue;
-      for (size_t tokens : {1, 2, 4, 6, 8, 64}) measure(table, shape, tokens, options);
+      for (size_t tokens : {1, 2, 4, 6, 8, 64}) {
+        if (options.tokens == 0 || options.tokens == tokens) measure(table, shape, tokens, options);
+      }
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gemm_bench: %s\n", error.what());
