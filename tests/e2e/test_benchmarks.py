@@ -34,3 +34,22 @@ def test_engine_benchmarks_run(smollm2_path: Path, script: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def test_servers_are_compared_in_smoke_mode(smollm2_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "serve_compare.py"), "--smoke"]
+    command += ["--threads", "1", "--model", str(smollm2_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("| load | median | octavo |")
+    (results,) = json.loads(done.stdout.splitlines()[-1])["results"].values()
+    (result,) = results["octavo"]
+    assert (result["completed"], result["failed"]) == (3, 0)
+    assert (result["total_input_tokens"], result["total_output_tokens"]) == (36, 12)
+
+
+def test_the_cost_of_the_client_is_measured() -> None:
+    command = [sys.executable, str(ROOT / "benchmarks" / "bench_client.py"), "--smoke"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "us of CPU per chunk" in done.stdout

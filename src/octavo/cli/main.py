@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from octavo.cli import (
+    bench,
     chat,
     doctor,
     generate,
@@ -138,6 +139,7 @@ _add("ps", inspect_server.ps, *inspect_server.PS_EXAMPLES)
 _add("blocks", inspect_server.blocks, *inspect_server.BLOCKS_EXAMPLES)
 _add("pmap", inspect_server.pmap, *inspect_server.PMAP_EXAMPLES)
 _add("vmstat", vmstat.vmstat, *vmstat.EXAMPLES)
+app.add_typer(bench.app, name="bench")
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from clikit import invoke
 from octavo.cli.main import app
 
 COMMANDS = ["run", "chat", "generate", "serve", "models", "pull", "inspect", "doctor"]
-COMMANDS += ["ps", "blocks", "pmap", "vmstat"]
+COMMANDS += ["ps", "blocks", "pmap", "vmstat", "bench"]
 PLAIN = {**os.environ, "NO_COLOR": "1", "COLUMNS": "100", "TERM": "dumb"}
 
 
@@ -39,9 +39,9 @@ def test_help_lists_every_command():
     assert all(command in result.stdout for command in COMMANDS)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "bench serve", "bench latency", "bench throughput"])
 def test_the_help_of_each_command_has_examples_of_that_command(command):
-    result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "120"})
+    result = CliRunner().invoke(app, [*command.split(), "--help"], env={"COLUMNS": "120"})
     assert result.exit_code == 0
     assert "Examples:" in result.stdout
     assert f"octavo {command}" in result.stdout.split("Examples:")[1]
