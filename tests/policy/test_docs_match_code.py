@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from octavo.llm.options import engine_config
+from octavo.server.config import ServerConfig
 from octavo.types import env
 from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.config import CacheConfig, ChatConfig, RuntimeConfig, SchedulerConfig
@@ -112,7 +113,7 @@ def number(text: str) -> float:
 class TestSettingsPage:
     """docs/settings.md, row by row against the dataclasses."""
 
-    CONFIGS = (CacheConfig, SchedulerConfig, RuntimeConfig, ChatConfig)
+    CONFIGS = (CacheConfig, SchedulerConfig, RuntimeConfig, ChatConfig, ServerConfig)
 
     def rows(self, config: type) -> dict[str, tuple[str, str]]:
         """{name: (default, range)} in the section of one class."""

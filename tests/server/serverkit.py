@@ -18,6 +18,8 @@ from octavo.engine.admission import Admission
 from octavo.engine.overflow import AdmissionLimits
 from octavo.metrics.engine_metrics import EngineMetrics, EngineStats
 from octavo.server.app import build_app
+from octavo.server.config import ServerConfig
+from octavo.server.operations import Operations
 from octavo.server.run import bind, make_server, url_of
 from octavo.types.errors import EngineStopped, InvalidRequest
 from octavo.types.outputs import CompletionOutput, Logprob, RequestOutput
@@ -209,6 +211,10 @@ class ReciteEngine:
 def make_app(engine: ReciteEngine | None = None, **options: object) -> FastAPI:
     engine = engine or ReciteEngine()
     options = {"model_name": MODEL, "aliases": ["recital"], "version": "1.2.3", **options}
+    if "max_body_bytes" in options:
+        max_bytes = options.pop("max_body_bytes")
+        config = ServerConfig(max_body_bytes=max_bytes)  # type: ignore[arg-type]
+        options["around"] = Operations(config=config)
     return build_app(engine, engine.tokenizer, **options)  # type: ignore[arg-type]
 
 

@@ -8,6 +8,17 @@ from serverkit import MODEL, ReciteEngine, connect, make_app
 
 pytestmark = pytest.mark.anyio
 
+WITHOUT_MEANING_HERE = {  # sleeping engines, GPUs, remote caches, images
+    "vllm:engine_sleep_state",
+    "vllm:estimated_flops_per_gpu_total",
+    "vllm:estimated_read_bytes_per_gpu_total",
+    "vllm:estimated_write_bytes_per_gpu_total",
+    "vllm:external_prefix_cache_hits_total",
+    "vllm:external_prefix_cache_queries_total",
+    "vllm:mm_cache_hits_total",
+    "vllm:mm_cache_queries_total",
+}
+
 LABELS = {"model_name": MODEL, "engine": "0"}
 
 
@@ -99,6 +110,7 @@ async def test_names_are_those_of_the_dashboards(data_dir):
         if name.startswith("vllm:")
     }
     assert ours.items() <= known.items()
+    assert known.keys() - ours.keys() == WITHOUT_MEANING_HERE
 
 
 async def test_blocks_are_counted_by_state_and_preemptions_by_mode():

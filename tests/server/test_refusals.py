@@ -276,7 +276,7 @@ async def test_log_has_one_line_per_request_with_its_end(caplog, max_tokens, rea
             body = {"prompt": ["Hi", "Ho"], "max_tokens": max_tokens}
             await client.post(COMPLETIONS, json=body, headers={"x-request-id": "mine"})
     (line,) = [r.getMessage() for r in caplog.records if r.name.startswith("octavo")]
-    assert line.startswith(f"cmpl-mine: {reason}, 6 prompt + ")
+    assert line.startswith(f"mine: POST {COMPLETIONS}, status 200, {reason}, 6 prompt + ")
 
 
 class Broken(ReciteEngine):

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from octavo.types import env
 from octavo.types.errors import OctavoError
 
 URL = "http://127.0.0.1:8000"
@@ -37,7 +38,7 @@ def fetch(url: str, path: str) -> Any:
     if not base.startswith(("http://", "https://")):
         raise NoAnswer(f"{url!r} is no address of a server; write {URL}")
     try:
-        with _opener(base).open(base.rstrip("/") + path, timeout=TIMEOUT_S) as reply:
+        with _opener(base).open(_request(base.rstrip("/") + path), timeout=TIMEOUT_S) as reply:
             return json.load(reply)
     except urllib.error.HTTPError as error:
         with error:
@@ -48,6 +49,15 @@ def fetch(url: str, path: str) -> Any:
         raise NoAnswer(f"no server answers at {base}: {reason}; {hint}") from None
     except ValueError:
         raise NoAnswer(f"what answers at {base} is no octavo server") from None
+
+
+def _request(url: str) -> urllib.request.Request:
+    """With the key of the environment; a redirect does not get it."""
+    request = urllib.request.Request(url)
+    key = env.api_key()
+    if key is not None:
+        request.add_unredirected_header("Authorization", f"Bearer {key}")
+    return request
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
@@ -62,6 +72,8 @@ def _refusal(url: str, path: str, error: urllib.error.HTTPError) -> str:
         message = str(json.load(error)["error"]["message"])
     except (ValueError, KeyError, TypeError, OSError):
         return f"the server at {url} answers {path} with status {error.code}; is it octavo?"
+    if error.code == 401:
+        return f"the server at {url} wants an API key; set OCTAVO_API_KEY"
     if error.code == 404 and message.startswith("there is no route"):
         return f"the server at {url} keeps this to itself; start it with --debug-routes"
     return message

@@ -8,7 +8,7 @@ quotes. Ranges are checked by the configuration itself.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -259,6 +259,16 @@ def with_quiet_knobs(command: F) -> F:
 
 
 def _with_knobs(command: F, *, hidden: bool) -> F:
+    annotations = {
+        knob.field: _annotation(knob, panel, hidden=hidden)
+        for panel, panel_knobs in _KNOBS.items()
+        for knob in panel_knobs
+    }
+    return add_options(command, annotations)
+
+
+def add_options(command: F, annotations: Mapping[str, Any]) -> F:
+    """Give a command, which takes ``**knobs``, more parameters; each is None unless given."""
     signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
     own = [
         one.replace(annotation=hints[one.name])
@@ -266,14 +276,8 @@ def _with_knobs(command: F, *, hidden: bool) -> F:
         if one.kind is not one.VAR_KEYWORD
     ]
     knobs = [
-        inspect.Parameter(
-            knob.field,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=_annotation(knob, panel, hidden=hidden),
-        )
-        for panel, panel_knobs in _KNOBS.items()
-        for knob in panel_knobs
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in annotations.items()
     ]
     command.__annotations__ |= {one.name: one.annotation for one in knobs}
     command.__annotations__.pop("knobs", None)
@@ -292,7 +296,7 @@ def _annotation(knob: Knob, panel: str, *, hidden: bool) -> Any:
         flag,
         metavar=knob.metavar,
         parser=parse_factor if others else None,
-        help=f"{knob.help} Default: {_default(field)}.",
+        help=f"{knob.help} Default: {default_of(field)}.",
         rich_help_panel=panel,
         show_default=False,
         hidden=hidden,
@@ -300,7 +304,7 @@ def _annotation(knob: Knob, panel: str, *, hidden: bool) -> Any:
     return Annotated[(str if others else _TYPES[kind]) | None, option]
 
 
-def _default(field: Field[Any]) -> str:
+def default_of(field: Field[Any]) -> str:
     if isinstance(field.default, bool):
         return "on" if field.default else "off"
-    return "none" if field.default is None else str(field.default).removesuffix(".0")
+    return "none" if field.default in (None, ()) else str(field.default).removesuffix(".0")

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from octavo.cli import (
     bench,
@@ -28,6 +28,7 @@ from octavo.cli import (
     serve,
     vmstat,
 )
+from octavo.cli.foreign_flags import ServeCommand
 from octavo.types import env
 from octavo.types.errors import InvalidConfig, OctavoError
 
@@ -121,16 +122,16 @@ def octavo_command(
     """Serve language models from a paged KV cache, on the machine you have."""
 
 
-def _add(name: str, function: Any, *examples: str) -> None:
+def _add(name: str, function: Any, *examples: str, cls: type[TyperCommand] | None = None) -> None:
     """Examples stand one per paragraph, because help text is reflowed."""
     epilog = "\n\n".join(("Examples:", *examples))
-    app.command(name, epilog=epilog)(function)
+    app.command(name, epilog=epilog, cls=cls)(function)
 
 
 _add("run", run.run, *run.EXAMPLES)
 _add("chat", chat.chat, *chat.EXAMPLES)
 _add("generate", generate.generate, *generate.EXAMPLES)
-_add("serve", serve.serve, *serve.EXAMPLES)
+_add("serve", serve.serve, *serve.EXAMPLES, cls=ServeCommand)
 _add("models", models.models, *models.MODELS_EXAMPLES)
 _add("pull", models.pull, *models.PULL_EXAMPLES)
 _add("inspect", inspect.inspect, *inspect.EXAMPLES)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -13,13 +14,17 @@ from octavo.cli import flags
 from octavo.cli.client import LOOPBACK
 from octavo.cli.config_file import Config
 from octavo.cli.knobs import with_knobs
+from octavo.cli.server_knobs import take_config, with_server_knobs
 from octavo.hub.aliases import DEFAULT_MODEL
 from octavo.progress import Progress, TerminalProgress, both
+from octavo.types import env
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from octavo.assemble import Assembled
+    from octavo.server.config import ServerConfig
+    from octavo.server.operations import Operations
     from octavo.types.config import EngineConfig
 
 logger = logging.getLogger(__name__)
@@ -29,11 +34,12 @@ EXAMPLES = (
     "octavo serve gemma3-270m --port 8080 --kv-cache-memory 2GiB",
     "octavo serve --config octavo.toml --port 8080",
     "octavo serve --swap-space 4 --slo-itl-ms 80 --max-num-queued-reqs 200",
-    "octavo serve ./model.gguf --served-model-name mine --host 0.0.0.0",
+    "octavo serve ./model.gguf --served-model-name mine --host 0.0.0.0 --api-key-file keys.txt",
 )
 
 
 @with_knobs
+@with_server_knobs
 def serve(
     ctx: typer.Context,
     model_tag: Annotated[
@@ -84,6 +90,7 @@ def serve(
     Routes: /v1/chat/completions, /v1/completions, /v1/models, /health, /load, /metrics; look inside
     with octavo ps, blocks, pmap and vmstat. SIGTERM or Ctrl-C lets running answers finish first.
     """
+    server = take_config(knobs)
     options = {
         **knobs,
         "max_model_len": max_model_len,
@@ -95,16 +102,17 @@ def serve(
         "isa": isa,
         "seed": seed,
     }
-    address = Address(host, port, shows_books(host, debug_routes))
+    address = Address(host, port, shows_books(host, debug_routes), server)
     _serve(flags.one_model(ctx, model_tag, model), address, served_model_name or [], options)
 
 
 class Address(NamedTuple):
-    """Where to listen, and whether those who can connect may look inside."""
+    """Where to listen, whether those who get in may look inside, and who gets in."""
 
     host: str
     port: int
     debug_routes: bool
+    server: ServerConfig
 
 
 def shows_books(host: str, wanted: bool | None) -> bool:
@@ -114,18 +122,31 @@ def shows_books(host: str, wanted: bool | None) -> bool:
 
 def _serve(model: str, address: Address, names: list[str], options: dict[str, Any]) -> None:
     from octavo.llm.options import engine_config
+    from octavo.server import request_log
+    from octavo.server.operations import Operations
     from octavo.server.run import bind, serve_while_loading, url_of
 
-    _set_up_logging()
+    request_log.set_up(address.server.log_format)
     config = engine_config(model, options, stacklevel=2)
-    # Before the model: a port that is taken should not cost a load, and who asks hears how far.
-    with bind(address.host, address.port) as sock, ExitStack() as owned:
+    # Before the model: a bad key file, or a port that is taken, should not cost a load; and who
+    # asks hears how far it is.
+    around = Operations.prepare(address.server, env.api_key())
+    if address.host not in LOOPBACK and not len(around.keyring):
+        logger.warning("everybody who can connect may use this server; --api-key-file limits that")
+    with ExitStack() as owned:
+        owned.callback(around.close)
+        sock = owned.enter_context(bind(address.host, address.port))
 
         def load(progress: Progress) -> FastAPI:
-            return _load(model, config, owned, progress, address=address, names=names)
+            shows = address.debug_routes
+            return _load(
+                model, config, owned, progress, names=names, around=around, debug_routes=shows
+            )
 
-        logger.info("loading; %s/health/ready tells how far it is", url_of(sock))
-        serve_while_loading(load, sock=sock)
+        scheme = "http" if address.server.ssl_certfile is None else "https"
+        logger.info("loading; %s/health/ready tells how far it is", url_of(sock, scheme))
+        drain_s = address.server.drain_timeout_s
+        serve_while_loading(load, sock=sock, drain_s=drain_s, config=address.server)
 
 
 def _load(
@@ -134,8 +155,9 @@ def _load(
     owned: ExitStack,
     progress: Progress,
     *,
-    address: Address,
     names: list[str],
+    around: Operations,
+    debug_routes: bool,
 ) -> FastAPI:
     """The application on a running engine, which ``owned`` ends."""
     import octavo
@@ -153,21 +175,20 @@ def _load(
     owned.callback(engine.shutdown)
     engine.start()
     canonical, *aliases = names or [assembled.model_name]
-    return build_app(
+    app = build_app(
         engine,
         assembled.tokenizer,
         model_name=canonical,
         aliases=aliases,
         version=octavo.__version__,
-        debug_routes=address.debug_routes,
+        debug_routes=debug_routes,
         chat=assembled.chat,
+        around=around,
     )
-
-
-def _set_up_logging() -> None:
-    """On standard error. uvicorn's own messages repeat what the server says in better words."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    # What is here now stays: without it a full collection stops every stream for 25 ms.
+    gc.collect()
+    gc.freeze()
+    return app
 
 
 def _log_choices(assembled: Assembled) -> None:

@@ -67,6 +67,8 @@ def snapshot(
         e2e_s=metrics.e2e_s.snapshot(),
         queue_s=metrics.queue_s.snapshot(),
         step_s=metrics.step_s.snapshot(),
+        step_tokens=metrics.step_tokens.snapshot(),
+        requests=metrics.requests.snapshot(),
         plan_s=metrics.plan_s.snapshot(),
         commit_s=metrics.commit_s.snapshot(),
         executed_s_total=metrics.executed_s_total,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from octavo.metrics.histogram import Histogram, HistogramSnapshot
+from octavo.metrics.request_histograms import RequestHistograms
 from octavo.types.outputs import FinishReason
 from octavo.types.sequence import SequenceGroup
 from octavo.types.step import StepPlan
@@ -32,6 +33,7 @@ _LATENCY_BOUNDS_S = (
 )
 _TOKEN_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 # Planning and commit: microseconds for a sequence, a few milliseconds for hundreds.
+_STEP_TOKEN_BOUNDS = (1.0, 8.0, *(float(2**i) for i in range(4, 15)))
 _CONTROL_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1)
 
 EMPTY = HistogramSnapshot((), (0,), 0.0)
@@ -54,6 +56,7 @@ class EngineStats:
     ``cut_answers_total`` were closed because their tokens ran out.
     ``num_promised_blocks``: kept back for running sequences (``admission_reserve``), not held yet.
     ``padding_tokens_total``: what padding would have added to static batches; else nothing is.
+    ``step_tokens`` has the tokens of steps, ``requests`` by name what the ended ones were.
     ``is_stuck``: work and no progress for longer than ``watchdog_s``.
     """
 
@@ -77,6 +80,8 @@ class EngineStats:
     e2e_s: HistogramSnapshot
     queue_s: HistogramSnapshot
     step_s: HistogramSnapshot
+    step_tokens: HistogramSnapshot = EMPTY
+    requests: Mapping[str, HistogramSnapshot] = field(default_factory=dict)
     plan_s: HistogramSnapshot = EMPTY
     commit_s: HistogramSnapshot = EMPTY
     executed_s_total: float = 0.0
@@ -158,6 +163,8 @@ class EngineMetrics:
         self.e2e_s = Histogram(_LATENCY_BOUNDS_S)
         self.queue_s = Histogram(_LATENCY_BOUNDS_S)
         self.step_s = Histogram(_TOKEN_BOUNDS_S)
+        self.step_tokens = Histogram(_STEP_TOKEN_BOUNDS)
+        self.requests = RequestHistograms()
         self.plan_s = Histogram(_CONTROL_BOUNDS_S)
         self.commit_s = Histogram(_CONTROL_BOUNDS_S)
         self.swap_out_blocks_total = 0
@@ -177,6 +184,8 @@ class EngineMetrics:
         self.executed_s_total += compute_s
         self.computed_tokens_total += num_tokens
         self.step_s.observe(duration_s)
+        if num_tokens:
+            self.step_tokens.observe(num_tokens)
 
     def moves(self, plan: StepPlan) -> None:
         """The blocks that a plan moves."""
@@ -205,6 +214,7 @@ class EngineMetrics:
         group.finished_time = now
         self.finished_total[reason.value] += 1
         self.e2e_s.observe(now - group.arrival_time)
+        self.requests.ended(group)
 
     def frozen_finished(self) -> Mapping[str, int]:
         return MappingProxyType(dict(self.finished_total))

@@ -3,33 +3,41 @@
 
 from __future__ import annotations
 
-import re
 import secrets
-import uuid
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Literal
 
+from anyio import to_thread
 from fastapi import FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from octavo.chat.interpreter import Interpreter
-from octavo.server import debug, errors, health, kv, load, metrics_text, shapes, tokens
+from octavo.server import (
+    debug,
+    errors,
+    health,
+    kv,
+    load,
+    metrics_text,
+    operations,
+    shapes,
+    tokens,
+)
 from octavo.server.anthropic import endpoint as messages
 from octavo.server.anthropic.schemas import CountRequest, MessagesRequest
-from octavo.server.body import BODY_BYTES_MAX
 from octavo.server.engine_port import ServingEngine
 from octavo.server.lifecycle import Lifecycle
 from octavo.server.openai import chat, completions, models
 from octavo.server.openai.answer import Service
 from octavo.server.openai.schemas import ChatRequest, CompletionRequest
+from octavo.server.operations import Operations
 from octavo.server.responses import endpoint as responses
 from octavo.server.responses.schemas import ResponsesRequest
+from octavo.server.server_metrics import ServerMetrics
 from octavo.server.tokens import DetokenizeRequest, TemplateRequest, TokenizeRequest
 from octavo.types.config import ChatConfig
 from octavo.types.ports import Tokenizer
@@ -45,7 +53,6 @@ BODIES: tuple[type[BaseModel], ...] = (
     TemplateRequest,
     TokenizeRequest,
 )
-REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")  # safe in a header, a log line and a JSON id
 
 
 def build_app(
@@ -55,14 +62,14 @@ def build_app(
     model_name: str,
     aliases: Sequence[str] = (),
     version: str = "unknown",
-    max_body_bytes: int = BODY_BYTES_MAX,
     debug_routes: bool = False,
     chat: ChatConfig = ChatConfig(),  # noqa: B008 (frozen)
+    around: Operations = Operations(),  # noqa: B008 (frozen)
 ) -> FastAPI:
     """An application that serves one engine under ``model_name`` and ``aliases``.
 
     ``debug_routes`` adds /debug/..., which shows everybody's requests to whoever can connect, and
-    the routes that pin and reset the prefix cache.
+    the routes that pin and reset the prefix cache. ``around``: keys, limits, log, and their like.
     The engine belongs to the caller, who starts it before and closes it afterwards.
     ``app.state.lifecycle`` is the handle for draining.
     """
@@ -74,8 +81,9 @@ def build_app(
         ),
         lifecycle=Lifecycle(engine.abort),
         model_names=(model_name, *aliases),
-        max_body_bytes=max_body_bytes,
+        max_body_bytes=around.config.max_body_bytes,
     )
+    metrics = ServerMetrics()
     app = FastAPI(title="octavo", version=version)
     app.openapi = partial(_describe, app)  # type: ignore[method-assign]
     app.state.lifecycle = service.lifecycle
@@ -83,12 +91,12 @@ def build_app(
     _add_response_routes(app, service)
     _add_anthropic_routes(app, service)
     _add_token_routes(app, service)
-    _add_operator_routes(app, service, version)
+    _add_operator_routes(app, service, metrics, version)
     if debug_routes:
         debug.add_routes(app, engine)
         kv.add_routes(app, service)
     errors.install(app, shapes.refusal)
-    app.add_middleware(RequestContext)
+    operations.install(app, around, metrics, model_name=model_name)
     return app
 
 
@@ -144,7 +152,9 @@ def _add_token_routes(app: FastAPI, service: Service) -> None:
         return await tokens.respond(request, service, tokens.apply_template)
 
 
-def _add_operator_routes(app: FastAPI, service: Service, version: str) -> None:
+def _add_operator_routes(
+    app: FastAPI, service: Service, metrics: ServerMetrics, version: str
+) -> None:
     @app.get("/health")
     async def get_health() -> Response:
         return health.report(service.engine, service.lifecycle)
@@ -159,8 +169,10 @@ def _add_operator_routes(app: FastAPI, service: Service, version: str) -> None:
 
     @app.get("/metrics")
     async def get_metrics(request: Request) -> Response:
-        accept = request.headers.get("accept", "")
-        return metrics_text.response(service.engine.stats(), service.model_names[0], accept)
+        stats, accept = service.engine.stats(), request.headers.get("accept", "")
+        name = service.model_names[0]
+        # Milliseconds of text: not on the event loop, whose delay it tells.
+        return await to_thread.run_sync(metrics_text.response, stats, name, accept, metrics)
 
     @app.get("/load")
     async def get_load() -> JSONResponse:
@@ -186,37 +198,3 @@ def _describe(app: FastAPI) -> dict[str, Any]:
     _, schemas = models_json_schema(models, ref_template=REF_TEMPLATE)
     document["components"] = {"schemas": schemas["$defs"]}
     return document
-
-
-class RequestContext:
-    """Outermost layer: gives each request its id, and turns what nothing else caught into a 500.
-
-    ``X-Request-Id`` is the client's own when it is harmless, and comes back in the answer.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        asked = Headers(scope=scope).get("x-request-id", "")
-        request_id = asked if REQUEST_ID.fullmatch(asked) else uuid.uuid4().hex
-        scope.setdefault("state", {})["request_id"] = request_id
-        has_started = False
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal has_started
-            if message["type"] == "http.response.start":
-                has_started = True
-                MutableHeaders(scope=message)["x-request-id"] = request_id
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_with_id)
-        except Exception as error:
-            answer = errors.to_api_error(error)
-            if has_started:
-                raise  # the server can only cut the connection, which is what a client must see
-            await shapes.refusal(answer, scope["path"])(scope, receive, send_with_id)

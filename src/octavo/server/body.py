@@ -8,8 +8,6 @@ from starlette.requests import ClientDisconnect, Request
 from octavo.server.errors import ApiError
 from octavo.server.sse import ClientGone
 
-BODY_BYTES_MAX = 8 * 2**20  # --max-body
-
 # A refusal is lost when the socket closes on a client that is still sending, so we hear it out,
 # up to this many times the limit.
 DISCARD_FACTOR = 8

@@ -10,6 +10,9 @@ ValidationError                  400     invalid_request_error   None
 unknown model                    404     invalid_request_error   model_not_found
 unknown route, wrong method      404/405 invalid_request_error   None
 body too large                   413     invalid_request_error   body_too_large
+headers too large                431     invalid_request_error   headers_too_large
+no API key, or a wrong one       401     invalid_request_error   invalid_api_key
+limits of the API key used up    429     rate_limit_error        rate_limit_exceeded
 EngineStopped, shutting down     503     server_error            engine_unavailable
 EngineOverloaded                 429     rate_limit_error        engine_overloaded
 nobody took the answer           408     invalid_request_error   lease_expired

@@ -16,8 +16,6 @@ from octavo.server.errors import engine_unavailable
 
 logger = logging.getLogger(__name__)
 
-DRAIN_S = 30.0  # what an orchestrator's default grace period allows
-
 
 class Lifecycle:
     """``abort`` ends one engine request by its id; it must be idempotent."""

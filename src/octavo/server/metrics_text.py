@@ -22,16 +22,47 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from octavo.metrics.engine_metrics import EngineStats
+from octavo.metrics.engine_metrics import EMPTY, EngineStats
 from octavo.metrics.histogram import HistogramSnapshot
+
+# What is counted of each request when it ends, under the names that dashboards look for.
+_REQUEST_HISTOGRAMS = {
+    "prefill_s": ("vllm:request_prefill_time_seconds", "First step to first token."),
+    "decode_s": ("vllm:request_decode_time_seconds", "First token to last token."),
+    "inference_s": ("vllm:request_inference_time_seconds", "First step to last token."),
+    "s_per_output_token": (
+        "vllm:request_time_per_output_token_seconds",
+        "Mean of a request, after its first token.",
+    ),
+    "prompt_tokens": ("vllm:request_prompt_tokens", "Prompt tokens."),
+    "computed_prompt_tokens": (
+        "vllm:request_prefill_kv_computed_tokens",
+        "Prompt tokens that were not found in the cache.",
+    ),
+    "output_tokens": ("vllm:request_generation_tokens", "Tokens of all samples."),
+    "output_tokens_max": (
+        "vllm:request_max_num_generation_tokens",
+        "Tokens of the longest sample.",
+    ),
+    "max_tokens": ("vllm:request_params_max_tokens", "Tokens that were asked for at most."),
+    "n": ("vllm:request_params_n", "Samples that were asked for."),
+    "preemptions": ("octavo:request_num_preemptions", "Preemptions."),
+}
 
 ByName = GaugeMetricFamily | CounterMetricFamily
 
 
-def response(stats: EngineStats, model_name: str, accept: str = "") -> Response:
-    """The text format, or OpenMetrics for a scraper whose ``accept`` header asks for it."""
+def response(
+    stats: EngineStats, model_name: str, accept: str = "", server: Collector | None = None
+) -> Response:
+    """The text format, or OpenMetrics for a scraper whose ``accept`` header asks for it.
+
+    ``server`` adds what is not the engine's.
+    """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(StatsCollector(stats, model_name))
+    if server is not None:
+        registry.register(server)
     encode, content_type = choose_encoder(accept)
     return Response(encode(registry), headers={"content-type": content_type})
 
@@ -65,13 +96,10 @@ class StatsCollector(Collector):
         text = "1 when there is work and no progress for longer than watchdog_s."
         yield self._gauge("octavo:stuck", text, stats.is_stuck)
         text = "Requests that wait, by what they wait for."
-        yield self._by_name(
-            GaugeMetricFamily,
-            "octavo:num_requests_waiting_by_reason",
-            text,
-            "reason",
-            stats.waiting_by_reason,
-        )
+        for prefix in ("octavo", "vllm"):
+            name = f"{prefix}:num_requests_waiting_by_reason"
+            reasons = stats.waiting_by_reason
+            yield self._by_name(GaugeMetricFamily, name, text, "reason", reasons)
 
     def _cache(self) -> Iterator[Metric]:
         stats = self._stats
@@ -126,6 +154,7 @@ class StatsCollector(Collector):
             ),
             ("vllm:prefix_cache_queries", "Prompt tokens.", stats.prefix_queried_tokens_total),
             ("vllm:prefix_cache_hits", "Of these, cached.", stats.prefix_hit_tokens_total),
+            ("vllm:prompt_tokens_cached", "Found in the cache.", stats.prefix_hit_tokens_total),
             ("octavo:execute_seconds", "In native code.", stats.executed_s_total),
             ("octavo:wait_seconds", "Waiting for native code.", stats.waited_s_total),
             ("octavo:reclaimed_blocks", "Leaked, taken back.", stats.reclaimed_blocks_total),
@@ -145,6 +174,10 @@ class StatsCollector(Collector):
             "finished_reason",
             stats.finished_total,
         )
+        hits = stats.prefix_hit_tokens_total
+        sources = {"local_compute": stats.prompt_tokens_total - hits, "local_cache_hit": hits}
+        name, text = "vllm:prompt_tokens_by_source", "Prompt tokens, by where they came from."
+        yield self._by_name(CounterMetricFamily, name, text, "source", sources)
         text = "Preemptions, by what became of the blocks."
         yield self._by_name(
             CounterMetricFamily, "octavo:preemptions", text, "mode", stats.preemptions_by_mode
@@ -176,6 +209,9 @@ class StatsCollector(Collector):
             ("octavo:commit_seconds", "Taking in a step's result.", stats.commit_s),
         ):
             yield self._histogram(name, text, snapshot)
+        yield self._histogram("vllm:iteration_tokens_total", "Of a step.", stats.step_tokens)
+        for part, (name, text) in _REQUEST_HISTOGRAMS.items():
+            yield self._histogram(name, text, stats.requests.get(part, EMPTY))
 
     def _gauge(
         self, name: str, text: str, value: float, more: Mapping[str, str] | None = None

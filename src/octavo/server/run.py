@@ -18,7 +18,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from octavo.progress import Progress
-from octavo.server.lifecycle import DRAIN_S, Lifecycle
+from octavo.server.config import DRAIN_S, ServerConfig
+from octavo.server.lifecycle import Lifecycle
 from octavo.server.loading import LoadingApp, LoadingCancelled
 from octavo.types.config import check_range
 from octavo.types.errors import InvalidConfig
@@ -60,9 +61,9 @@ def bind(host: str = HOST, port: int = PORT) -> socket.socket:
     return sock
 
 
-def url_of(sock: socket.socket) -> str:
+def url_of(sock: socket.socket, scheme: str = "http") -> str:
     host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def serve(
@@ -72,24 +73,37 @@ def serve(
     *,
     sock: socket.socket | None = None,
     drain_s: float = DRAIN_S,
+    config: ServerConfig = ServerConfig(),  # noqa: B008 (frozen)
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain; returns when the last answer is out.
 
-    ``sock``, from ``bind``, takes the place of host and port. Running requests get ``drain_s``
+    ``sock``, from ``bind``, takes the place of host and port. ``config`` says whether it is HTTPS,
+    and how long headers may be. Running requests get ``drain_s``
     seconds to finish; the rest ends with an error event. A second SIGINT ends all at once so, and a
     third cuts the connections. Blocks; logs and prints nothing.
     """
     with suppress(asyncio.CancelledError):  # the third SIGINT: uvicorn lets go of all
-        asyncio.run(serve_async(app, sock or bind(host, port), drain_s=drain_s))
+        sock = sock or bind(host, port)
+        asyncio.run(serve_async(app, sock, drain_s=drain_s, config=config))
 
 
-async def serve_async(app: FastAPI, sock: socket.socket, *, drain_s: float = DRAIN_S) -> None:
+async def serve_async(
+    app: FastAPI,
+    sock: socket.socket,
+    *,
+    drain_s: float = DRAIN_S,
+    config: ServerConfig = ServerConfig(),  # noqa: B008 (frozen)
+) -> None:
     """The same inside a running loop. Handles signals only in the main thread."""
-    await make_server(app, drain_s=drain_s).serve(sockets=[sock])
+    await make_server(app, drain_s=drain_s, config=config).serve(sockets=[sock])
 
 
 def serve_while_loading(
-    load: Callable[[Progress], FastAPI], *, sock: socket.socket, drain_s: float = DRAIN_S
+    load: Callable[[Progress], FastAPI],
+    *,
+    sock: socket.socket,
+    drain_s: float = DRAIN_S,
+    config: ServerConfig = ServerConfig(),  # noqa: B008 (frozen)
 ) -> None:
     """``serve``, from before the application exists: ``load`` makes it, in another thread.
 
@@ -97,14 +111,17 @@ def serve_while_loading(
     raises. A signal ends the loading the next time that it reports its progress.
     """
     with suppress(asyncio.CancelledError):  # the third SIGINT, as above
-        asyncio.run(_serve_while_loading(load, sock, drain_s))
+        asyncio.run(_serve_while_loading(load, sock, drain_s, config))
 
 
 async def _serve_while_loading(
-    load: Callable[[Progress], FastAPI], sock: socket.socket, drain_s: float
+    load: Callable[[Progress], FastAPI],
+    sock: socket.socket,
+    drain_s: float,
+    config: ServerConfig,
 ) -> None:
     front = LoadingApp()
-    server = make_server(front, drain_s=drain_s)
+    server = make_server(front, drain_s=drain_s, config=config)
     server.announces = False
     serving = asyncio.create_task(server.serve(sockets=[sock]))
     loading = asyncio.create_task(asyncio.to_thread(load, front.report))
@@ -116,37 +133,48 @@ async def _serve_while_loading(
                 await loading
         else:
             front.open(await loading)
-            _log_listening([sock])
+            _log_listening([sock], server.scheme)
     finally:
         server.should_exit = server.should_exit or not front.is_open
         await serving
 
 
-def make_server(app: FastAPI | LoadingApp, *, drain_s: float = DRAIN_S) -> DrainingServer:
+def make_server(
+    app: FastAPI | LoadingApp,
+    *,
+    drain_s: float = DRAIN_S,
+    config: ServerConfig = ServerConfig(),  # noqa: B008 (frozen)
+) -> DrainingServer:
     """A server that has not started; setting ``should_exit`` ends it as SIGTERM would."""
-    config = uvicorn.Config(
+    settings = uvicorn.Config(
         app,
+        http="h11",  # the one whose headers have a limit
+        h11_max_incomplete_event_size=config.max_header_bytes,
+        ssl_certfile=config.ssl_certfile,
+        ssl_keyfile=config.ssl_keyfile,
         log_config=None,  # handlers and formats are the program's choice
-        access_log=False,  # the endpoints log what they did, and what it cost
+        access_log=False,  # request_log.py says more of each request
         lifespan="off",
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=math.ceil(drain_s) + LAST_WORDS_S,
     )
-    return DrainingServer(config, lambda: app.state.lifecycle, drain_s)
+    server = DrainingServer(settings, lambda: app.state.lifecycle, drain_s)
+    server.scheme = "http" if config.ssl_certfile is None else "https"
+    return server
 
 
-def _log_listening(sockets: list[socket.socket]) -> None:
+def _log_listening(sockets: list[socket.socket], scheme: str) -> None:
     """The line that says that requests may come."""
     for sock in sockets:
-        logger.info("listening on %s", url_of(sock))
+        logger.info("listening on %s", url_of(sock, scheme))
 
 
 class DrainingServer(uvicorn.Server):
     """uvicorn, with a drain before the end, and an exit status that says that all went well.
 
     ``lifecycle`` gives None as long as there is nothing to drain. ``announces``: log that requests
-    may come as soon as connections may.
+    may come as soon as connections may, at a URL of ``scheme``.
     """
 
     def __init__(
@@ -154,6 +182,7 @@ class DrainingServer(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self.announces = True
+        self.scheme = "http"
         self._lifecycle = lifecycle
         self._drain_s = drain_s
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -163,7 +192,7 @@ class DrainingServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         if self.announces:
-            _log_listening(sockets or [])
+            _log_listening(sockets or [], self.scheme)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         lifecycle = self._lifecycle()

@@ -16,6 +16,7 @@ from pathlib import Path
 from octavo.types.errors import InvalidConfig
 
 VARIABLES = {
+    "OCTAVO_API_KEY": "a key that `octavo serve` takes, and that commands which ask it send",
     "OCTAVO_CACHE": "directory for pulled models (default: the user's cache directory)",
     "OCTAVO_CHAOS": "faults on purpose, e.g. preempt:0.3,swapfail:0.05,abort:0.01,stepfail:0.01",
     "OCTAVO_DEBUG": "1 shows the traceback of an error that is otherwise one line",
@@ -37,6 +38,11 @@ class ChaosRates:
     stepfail: float = 0.0
     dropabort: float = 0.0
     lostref: float = 0.0
+
+
+def api_key(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The key of a server, unchecked. A secret: never in a message."""
+    return environ.get("OCTAVO_API_KEY") or None
 
 
 def cache_dir(environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -75,8 +81,9 @@ def _probability(text: str) -> float | None:
 def for_child(
     changes: Mapping[str, str], environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """The variables of a program that octavo starts: all of ours, with ``changes``."""
-    return {**environ, **changes}
+    """The variables of a program that octavo starts: all of ours but the key, with ``changes``."""
+    passed = {name: value for name, value in environ.items() if name != "OCTAVO_API_KEY"}
+    return {**passed, **changes}
 
 
 def is_debug(environ: Mapping[str, str] = os.environ) -> bool:

@@ -37,3 +37,10 @@ def test_chaos_names_its_faults_and_their_rates() -> None:
 def test_a_bad_value_is_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match="OCTAVO_CHAOS must be"):
         env.chaos({"OCTAVO_CHAOS": text})
+
+
+def test_the_key_of_a_server_stays_with_octavo():
+    environ = {"OCTAVO_API_KEY": "sk-1", "PATH": "/bin"}
+    assert env.api_key(environ) == "sk-1"
+    assert env.api_key({"OCTAVO_API_KEY": ""}) is None
+    assert env.for_child({"A": "b"}, environ) == {"PATH": "/bin", "A": "b"}

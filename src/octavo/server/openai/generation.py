@@ -6,12 +6,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 
 from octavo.engine.admission import ORDINARY, Admission, PromptDict
+from octavo.server import exchange
 from octavo.server.engine_port import ServingEngine
 from octavo.server.errors import (
     engine_unavailable,
@@ -56,7 +56,10 @@ class Job:
         standing: Standing = ORDINARY,
         clips_max_tokens: bool = True,
     ) -> Job:
-        """All prompts or none. Raises ``InvalidRequest``."""
+        """All prompts or none. Raises ``InvalidRequest``. With API keys the key is the user."""
+        current = exchange.current()
+        if current is not None:
+            standing = current.own(standing)
         nonce = secrets.token_hex(4)
         requests = [
             admission.admit(
@@ -145,19 +148,20 @@ async def run(engine: ServingEngine, lifecycle: Lifecycle, job: Job) -> Outputs:
     Whichever way this ends (done, error in one prompt, client gone), every engine request of the
     job has ended too: finished or aborted. Raises ``ApiError`` when the engine gave up on one.
     """
-    started = time.monotonic()
+    current = exchange.current()
     with lifecycle.tracked([request.request_id for request in job.requests]):
-        try:
-            streams = [engine.generate(request) for request in job.requests]
-            async with aclosing(_merge(streams)) as merged:
-                async for prompt_idx, output in merged:
-                    job.last[prompt_idx] = output
-                    _check(output)
-                    yield prompt_idx, output
-            if not job.is_complete:
-                raise engine_unavailable("the engine ended the request before it was complete")
-        finally:
-            _log(job, time.monotonic() - started)
+        if current is not None:
+            current.begin(job)
+        streams = [engine.generate(request) for request in job.requests]
+        async with aclosing(_merge(streams)) as merged:
+            async for prompt_idx, output in merged:
+                if current is not None:
+                    current.count(job.last.get(prompt_idx), output)
+                job.last[prompt_idx] = output
+                _check(output)
+                yield prompt_idx, output
+        if not job.is_complete:
+            raise engine_unavailable("the engine ended the request before it was complete")
 
 
 def _check(output: RequestOutput) -> None:
@@ -171,18 +175,6 @@ def _check(output: RequestOutput) -> None:
         if sample.finish_reason == str(FinishReason.ERROR):
             logger.error("request %s failed: %s", output.request_id, output.error)
             raise internal_error()
-
-
-def _log(job: Job, seconds: float) -> None:
-    usage = job.usage()
-    logger.info(
-        "%s: %s, %s prompt + %s new tokens in %.3f s",
-        job.id,
-        ", ".join(sorted(job.finish_reasons())) if job.is_complete else "cancelled",
-        usage["prompt_tokens"],
-        usage["completion_tokens"],
-        seconds,
-    )
 
 
 async def _merge(streams: Sequence[AsyncGenerator[RequestOutput, None]]) -> Outputs:
