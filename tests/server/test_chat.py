@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import threading
+
 import pytest
 from serverkit import (
     ANSWER,
     MAX_MODEL_LEN,
     MODEL,
+    ByteTokenizer,
     ReciteEngine,
     connect,
     events_of,
@@ -86,6 +89,26 @@ async def test_streamed_logprobs_add_up_to_the_whole():
     events = events_of((await post({**body, "stream": True})).text)
     parts = [event["choices"][0]["logprobs"] for event in events]
     assert [entry for part in parts if part for entry in part["content"]] == whole
+
+
+class WatchedTokenizer(ByteTokenizer):
+    """Knows in which threads tokens were spelt."""
+
+    def __init__(self) -> None:
+        self.thread_ids: set[int] = set()
+
+    def token_bytes(self, token_id: int) -> bytes:
+        self.thread_ids.add(threading.get_ident())
+        return super().token_bytes(token_id)
+
+
+async def test_a_whole_answer_is_not_spelt_in_the_event_loop():
+    engine = ReciteEngine()
+    engine.tokenizer = tokenizer = WatchedTokenizer()
+    body = {"logprobs": True, "top_logprobs": 3, "prompt_logprobs": 3}
+    assert (await post(body, engine)).status_code == 200
+    assert tokenizer.thread_ids
+    assert threading.get_ident() not in tokenizer.thread_ids
 
 
 async def test_text_parts_are_joined_and_names_kept():

@@ -83,8 +83,9 @@ def test_list_unpin_reset(site):
     assert site.cached(PROMPT) == 0
 
 
-def test_a_chat_that_begins_so_finds_it(site):
-    system = {"role": "system", "content": PROMPT}
+@pytest.mark.parametrize("content", [PROMPT, [{"type": "text", "text": PROMPT}]])
+def test_a_chat_that_begins_so_finds_it(site, content):
+    system = {"role": "system", "content": content}
     assert site.post("/v1/kv/pin", messages=[system]).json()["num_pinned_tokens"] == 32
     user = {"role": "user", "content": "Hi"}
     body = {"messages": [system, user], "max_tokens": 1}
@@ -106,6 +107,8 @@ def test_the_salt_keeps_strangers_apart(site):
         ({}, "prompt"),
         ({"prompt": "x", "messages": []}, "messages"),
         ({"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "prompt"),
+        ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
         ({"prompt": "short"}, "prompt"),
         ({"prompt": {"a": 1}}, "prompt"),
         ({"prompt": [1, 10**9] * 8}, "prompt"),

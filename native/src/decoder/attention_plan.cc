@@ -86,12 +86,19 @@ bool AttentionPlan::take_cells(size_t run_idx, const TokenRun& run) {
   return true;
 }
 
+// A table behind whose first block every layer's window has moved may begin with the null block,
+// and to have that in common saves nothing: nobody reads it.
+bool AttentionPlan::may_share(const TokenRun& run) const {
+  const bool has_slid = limits_.window > 0 && run.start + 1 >= limits_.window + limits_.block_size;
+  return run.num_tokens == 1 && run.start >= kSpanTokens && !has_slid;
+}
+
 // Decoding runs fall into buckets by their first block; runs of one bucket share something.
 void AttentionPlan::share_prefixes(const StepInput& input) {
   const std::vector<TokenRun>& runs = input.runs;
   order_.clear();
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (runs[i].num_tokens == 1 && runs[i].start >= kSpanTokens) order_.push_back(i);
+    if (may_share(runs[i])) order_.push_back(i);
   }
   std::stable_sort(order_.begin(), order_.end(),
                    [&](size_t a, size_t b) { return runs[a].table[0] < runs[b].table[0]; });
@@ -107,10 +114,12 @@ void AttentionPlan::share_prefixes(const StepInput& input) {
   }
 }
 
-// Forms the group of the bucket's first run that saves the most reads, and takes it out. False when
-// none saves enough.
+// Forms the group of the bucket's first run that saves the most reads of all that the cells are
+// enough for, and takes it out. False when none saves enough.
 bool AttentionPlan::share_with_first(const StepInput& input, std::vector<Candidate>& bucket) {
   const TokenRun& first = input.runs[bucket[0].run_idx];
+  size_t num_cells = num_cells_ + num_segments(first);
+  if (num_cells >= limits_.cells_max) return false;  // before tables are compared in vain
   for (Candidate& other : bucket) {
     other.num_common = common_keys(first, input.runs[other.run_idx]);
   }
@@ -119,6 +128,8 @@ bool AttentionPlan::share_with_first(const StepInput& input, std::vector<Candida
   });
   size_t best = 0, best_saved = 0;
   for (size_t i = 1; i < bucket.size(); ++i) {
+    num_cells += num_segments(input.runs[bucket[i].run_idx]);
+    if (num_cells > limits_.cells_max) break;
     const size_t saved = bucket[i].num_common * i;
     if (saved >= std::max(best_saved, kSavedKeysMin)) {
       best = i;
@@ -126,12 +137,8 @@ bool AttentionPlan::share_with_first(const StepInput& input, std::vector<Candida
     }
   }
   if (best == 0) return false;
-  const size_t cells_before = num_cells_;
   for (size_t i = 0; i <= best; ++i) {
-    if (!take_cells(bucket[i].run_idx, input.runs[bucket[i].run_idx])) {
-      num_cells_ = cells_before;
-      return false;
-    }
+    take_cells(bucket[i].run_idx, input.runs[bucket[i].run_idx]);
   }
   add_group({bucket.data(), best + 1}, bucket[best].num_common);
   bucket.erase(bucket.begin(), bucket.begin() + static_cast<ptrdiff_t>(best + 1));

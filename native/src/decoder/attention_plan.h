@@ -40,6 +40,7 @@ class AttentionPlan {
     size_t num_kv_heads;  // the least of all layers
     size_t block_size;
     size_t cells_max;
+    size_t window;  // the widest of all layers; 0: some layer sees everything
   };
 
   explicit AttentionPlan(const Limits& limits) : limits_(limits) {}
@@ -65,6 +66,7 @@ class AttentionPlan {
     size_t num_common;  // keys in common with the first of them
   };
 
+  bool may_share(const TokenRun& run) const;
   void share_prefixes(const StepInput& input);
   bool share_with_first(const StepInput& input, std::vector<Candidate>& bucket);
   void add_group(std::span<const Candidate> group, size_t num_keys);

@@ -24,6 +24,15 @@ size_t least_kv_heads(const DecoderConfig& config) {
   return least;
 }
 
+size_t widest_window(const DecoderConfig& config) {
+  size_t widest = 0;
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.window == 0) return 0;
+    widest = std::max(widest, layer.window);
+  }
+  return widest;
+}
+
 size_t cells_max(const DecoderConfig& config, size_t num_threads) {
   return kSharedCells + 2 * num_threads * (config.context_length / kSegmentTokens + 1);
 }
@@ -51,7 +60,8 @@ Forward::Forward(const DecoderConfig& config, const Model& model, const KernelTa
       tokens_max_((step_tokens_max + kTokenTile - 1) / kTokenTile * kTokenTile),
       plan_({.num_kv_heads = least_kv_heads(config),
              .block_size = kv.block_size(),
-             .cells_max = cells_max(config, pool.size())}),
+             .cells_max = cells_max(config, pool.size()),
+             .window = widest_window(config)}),
       claims_(new std::atomic<size_t>[config.layers.size()]),
       shared_claims_(new std::atomic<size_t>[config.layers.size()]) {
   for (const RopeConfig& rope : config.ropes) ropes_.emplace_back(rope, config.context_length);

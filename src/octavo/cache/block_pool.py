@@ -87,10 +87,6 @@ class BlockPool:
         return self._num_shared
 
     @property
-    def num_references(self) -> int:
-        return self._num_references
-
-    @property
     def submitted_step_id(self) -> int:
         return self._submitted_step_id
 

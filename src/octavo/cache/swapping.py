@@ -35,10 +35,6 @@ class Swapper:
         self._with_residents: set[int] = set()
         self._residents: Counter[int] = Counter()  # device block -> swapped entries naming it
 
-    @property
-    def num_residents(self) -> int:
-        return len(self._residents)
-
     def swap_out(self, tables: dict[int, BlockTable]) -> Moves | None:
         """Take over these sequences' tables; None when the swap pool lacks room."""
         named = Counter(block_id for table in tables.values() for block_id in table.ids)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from octavo.chat.call_text import CallText
 from octavo.chat.parts import Content, Part, ToolArguments, ToolCall
-from octavo.chat.tags import overlap
+from octavo.chat.tags import SPACE_MAX, before_tag, overlap
 
 # A state may copy the rest of the buffer each time. So a long text, given whole or held and then
 # found to be no call, is read in pieces of this size, and costs what its length costs.
@@ -74,10 +74,11 @@ class CallParser:
     def _text(self) -> bool:
         if self._may_be_bare:
             rest = self._buffer.lstrip()
-            if not rest:
+            is_near = len(self._buffer) - len(rest) <= SPACE_MAX
+            if not rest and is_near:
                 return False
             self._may_be_bare = False
-            if rest[0] in self._bare:
+            if is_near and rest[0] in self._bare:
                 return self._open(len(self._buffer) - len(rest))
         found = self._buffer.find(self._tag) if self._tag else -1
         if found >= 0:
@@ -90,7 +91,7 @@ class CallParser:
         """Say the text before ``end``, all but the white space that may belong to a call."""
         text = self._buffer[:end]
         if self._tag:
-            text = text.rstrip()
+            text = before_tag(text)
         self._say(text)
         self._buffer = self._buffer[len(text) :]
 

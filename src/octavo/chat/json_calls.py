@@ -67,9 +67,9 @@ class JsonCallParser(CallParser):
 
     def _begin(self) -> bool:
         rest = self._buffer.lstrip()
+        self._advance(len(self._buffer) - len(rest))
         if not rest:
             return False
-        self._advance(len(self._buffer) - len(rest))
         if self._syntax.only is not None:
             return self._commit(self._syntax.only, 0, in_object=False)
         self._in_array = rest[0] == "["
@@ -88,6 +88,8 @@ class JsonCallParser(CallParser):
     def _object(self) -> bool:
         """Before the arguments of a call: anything may still turn out to be none."""
         rest = self._buffer.lstrip()
+        if self._scanned == 0:
+            self._advance(len(self._buffer) - len(rest))
         if not rest:
             return False
         head = self._buffer[:HEADER_CHARS_MAX]
@@ -143,10 +145,12 @@ class JsonCallParser(CallParser):
 
     def _after_arguments(self) -> bool:
         """The rest of the object that held them. Models forget its brace now and then."""
-        rest = self._buffer.lstrip()
+        rest = self._buffer = self._buffer.lstrip()
         if not rest:
             return False
         behind = rest[1:].lstrip()
+        if rest[0] == ",":
+            rest = self._buffer = f",{behind}"
         if rest[0] == "," and not behind:
             return False
         if rest[0] == "," and behind[0] == '"':
@@ -167,10 +171,9 @@ class JsonCallParser(CallParser):
         return True
 
     def _after_object(self) -> bool:
-        rest = self._buffer.lstrip()
+        rest = self._buffer = self._buffer.lstrip()
         if not rest:
             return False
-        self._buffer = rest
         if self._in_array and rest[0] == ",":
             self._advance(1)
             return self._expect_object()
@@ -182,9 +185,9 @@ class JsonCallParser(CallParser):
 
     def _after_calls(self) -> bool:
         rest, end_tag = self._buffer.lstrip(), self._syntax.end_tag
+        self._buffer = rest
         if not rest:
             return False
-        self._buffer = rest
         if end_tag and rest.startswith(end_tag):
             self._buffer = rest[len(end_tag) :]
             return self._leave()

@@ -31,11 +31,12 @@ class PythonicCallParser(CallParser):
 
     def _begin(self) -> bool:
         rest = self._buffer.lstrip()
+        self._advance(len(self._buffer) - len(rest))
         if not rest:
             return False
         if rest[0] != "[":
             return self._fail()
-        self._advance(len(self._buffer) - len(rest) + 1)
+        self._advance(1)
         return self._expect_call()
 
     def _expect_call(self) -> bool:
@@ -67,18 +68,18 @@ class PythonicCallParser(CallParser):
         return True
 
     def _after_call(self) -> bool:
-        rest = self._buffer.lstrip()
+        rest = self._buffer = self._buffer.lstrip()
         if not rest:
             return False
         if rest[0] == ",":
-            self._advance(len(self._buffer) - len(rest) + 1)
+            self._advance(1)
             return self._expect_call()
         self._buffer = rest.removeprefix("]")
         self._state = self._after_calls
         return True
 
     def _after_calls(self) -> bool:
-        rest = self._buffer.lstrip()
+        rest = self._buffer = self._buffer.lstrip()
         if rest and not rest.startswith(END_TAG) and END_TAG.startswith(rest):
             return False
         if not rest:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from octavo.chat.parts import AnswerParser, Part, Reasoning
-from octavo.chat.tags import overlap
+from octavo.chat.tags import SPACE_MAX, before_tag, overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,12 @@ class ReasoningParser:
     def _before(self) -> list[Part]:
         """The opening tag may come, even where the prompt had it already."""
         rest = self._buffer.lstrip()
-        if rest.startswith(self._tags.start):
+        is_near = len(self._buffer) - len(rest) <= SPACE_MAX
+        if is_near and rest.startswith(self._tags.start):
             self._buffer = rest[len(self._tags.start) :]
             self._starts_inside = True
             return self._to_reasoning()
-        if self._tags.start.startswith(rest):
+        if is_near and self._tags.start.startswith(rest):
             return []
         return self._to_reasoning() if self._starts_inside else self._pass_on()
 
@@ -69,7 +70,7 @@ class ReasoningParser:
         thought, found, rest = self._buffer.partition(self._tags.end)
         if not found:
             thought = thought[: len(thought) - overlap(thought, self._tags.end)]
-        thought = thought.rstrip()
+        thought = before_tag(thought)
         parts: list[Part] = [Reasoning(thought)] if thought else []
         if not found:
             self._buffer = self._buffer[len(thought) :]

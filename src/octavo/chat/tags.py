@@ -10,3 +10,13 @@ def overlap(text: str, tag: str) -> int:
         if text.endswith(tag[:length]):
             return length
     return 0
+
+
+# White space beside a tag belongs to it, but no more than this: it is held until the tag comes, and
+# looked at for each piece that comes before.
+SPACE_MAX = 1024
+
+
+def before_tag(text: str) -> str:
+    """The text less the white space at its end."""
+    return text[: max(len(text.rstrip()), len(text) - SPACE_MAX)]

@@ -69,7 +69,8 @@ class Admission:
         A beam search takes as much memory as so many samples would, or less, and is admitted as
         such. Without ``clips_max_tokens``, a ``max_tokens`` that does not fit beside the prompt is
         refused too, unless ``on_overflow`` asks for cuts.
-        Raises ``InvalidRequest`` naming the field, or ``PromptTooLong``.
+        Raises ``InvalidRequest`` naming the field, ``PromptTooLong``, or ``EngineOverloaded`` when
+        too many grammars are being compiled.
         """
         if isinstance(params, BeamSearchParams):
             return self._admit_beam_search(

@@ -35,34 +35,38 @@ class PinBoard:
 
     def __init__(self) -> None:
         self._pins: dict[str, Pin] = {}
+        # By prompt and salt. Comparing with every pin would take a second where all begin alike.
+        self._ids: dict[tuple[tuple[int, ...], str], str] = {}
         self._numbers = count()
 
     def pin(self, engine: Engine, token_ids: Sequence[int], cache_salt: str) -> Pin:
         """Keep what is cached of this prompt. A second pin of the same replaces the first, and has
         its id. Raises ``InvalidRequest`` when nothing of it can be kept.
         """
-        ids, same = tuple(token_ids), self._find(token_ids, cache_salt)
+        what = tuple(token_ids), cache_salt
+        same = self._ids.get(what)
         if same is None and len(self._pins) >= PINS_MAX:
             raise InvalidRequest(f"there are {PINS_MAX} pins already; unpin one", param="prompt")
-        num_pinned = engine.blocks.pin(CacheKey(salt=cache_salt), ids)
+        num_pinned = engine.blocks.pin(CacheKey(salt=cache_salt), what[0])
         if num_pinned == 0:
             if same is not None:  # the blocks have let its old pin go
-                del self._pins[same.pin_id]
+                self._forget(same)
             usage = engine.blocks.usage()
             raise InvalidRequest(
                 "no full block of the prompt is in the prefix cache, or no more may be pinned:"
                 f" {usage.num_pinned} of {usage.num_blocks} blocks are, and half may be",
                 param="prompt",
             )
-        pin_id = f"pin-{next(self._numbers)}" if same is None else same.pin_id
-        pin = self._pins[pin_id] = Pin(pin_id, ids, cache_salt, num_pinned)
+        pin_id = same or f"pin-{next(self._numbers)}"
+        self._ids[what] = pin_id
+        pin = self._pins[pin_id] = Pin(pin_id, *what, num_pinned)
         return pin
 
     def unpin(self, engine: Engine, pin_id: str) -> bool:
         """Whether there was such a pin."""
-        pin = self._pins.pop(pin_id, None)
-        if pin is None:
+        if pin_id not in self._pins:
             return False
+        pin = self._forget(pin_id)
         engine.blocks.unpin(CacheKey(salt=pin.cache_salt), pin.token_ids)
         return True
 
@@ -73,9 +77,10 @@ class PinBoard:
     def reset_prefix_cache(self, engine: Engine) -> bool:
         """Forget everything cached, pins included. Whether all of its memory is free again."""
         self._pins.clear()
+        self._ids.clear()
         return engine.blocks.reset_prefix_cache()
 
-    def _find(self, token_ids: Sequence[int], cache_salt: str) -> Pin | None:
-        wanted = (tuple(token_ids), cache_salt)
-        pins = self._pins.values()
-        return next((pin for pin in pins if (pin.token_ids, pin.cache_salt) == wanted), None)
+    def _forget(self, pin_id: str) -> Pin:
+        pin = self._pins.pop(pin_id)
+        del self._ids[pin.token_ids, pin.cache_salt]
+        return pin

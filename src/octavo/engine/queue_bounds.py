@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from typing import NamedTuple
 
 from octavo.metrics.engine_metrics import EngineStats
@@ -13,7 +12,8 @@ from octavo.types.errors import EngineOverloaded
 from octavo.types.ports import Clock
 
 WINDOW_S = 30.0  # the pace of so long counts
-MARK_S = 1.0  # at most one mark in so long: 30 in all
+MARK_S = 1.0  # at most one mark in so long
+MARKS_MAX = int(WINDOW_S / MARK_S)
 RETRY_UNKNOWN_S = 5  # nothing has started yet that could be measured
 RETRY_MAX_S = 60  # a pace changes; longer is guesswork
 
@@ -29,20 +29,21 @@ class _Mark(NamedTuple):
 class QueueBounds:
     """Refuses what would make all who wait wait ever longer.
 
-    ``observe`` belongs to the engine's thread; ``check`` may be called by any, one at a time.
+    ``observe`` belongs to the engine's thread; ``check`` may be called by any at any time.
     """
 
     def __init__(self, config: RuntimeConfig, clock: Clock) -> None:
         self._reqs_max = config.max_num_queued_reqs
         self._tokens_max = config.max_num_queued_tokens
         self._clock = clock
-        self._marks: deque[_Mark] = deque(maxlen=int(WINDOW_S / MARK_S))
+        self._marks: tuple[_Mark, ...] = ()  # replaced, never changed: others may be reading it
 
     def observe(self, stats: EngineStats) -> None:
         """Look at how many have started by now. Constant time."""
         now = self._clock()
         if not self._marks or now - self._marks[-1].time_s >= MARK_S:
-            self._marks.append(_Mark(now, stats.ttft_s.count, stats.prompt_tokens_total))
+            mark = _Mark(now, stats.ttft_s.count, stats.prompt_tokens_total)
+            self._marks = (*self._marks, mark)[-MARKS_MAX:]
 
     def check(self, *, num_inside: int, num_tokens_inside: int, new: int, now: EngineStats) -> None:
         """May a prompt of ``new`` tokens come in, beside the requests and their prompt tokens that

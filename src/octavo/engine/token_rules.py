@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from octavo.types.errors import InvalidRequest
 from octavo.types.ports import Tokenizer
@@ -12,6 +12,8 @@ from octavo.types.sampling_params import SamplingParams
 
 BAD_WORD_SEQUENCES_MAX = 128
 BAD_WORD_TOKENS_MAX = 1024
+# Longer texts are refused unread: 8 MB of them would take gigabytes on the way to their tokens.
+BAD_WORD_CHARS_MAX = 64 * BAD_WORD_TOKENS_MAX
 
 
 def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
@@ -20,6 +22,11 @@ def check_token_ids(params: SamplingParams, vocab_size: int) -> None:
     biased = (token_id for token_id, _ in params.logit_bias)
     _check_bounds("logit_bias", "logit_bias token id", biased, vocab_size)
     allowed = params.allowed_token_ids or ()
+    if len(allowed) > vocab_size:  # each is looked at for each token
+        raise InvalidRequest(
+            f"allowed_token_ids has {len(allowed)} ids, more than the vocabulary of {vocab_size}",
+            param="allowed_token_ids",
+        )
     _check_bounds("allowed_token_ids", "allowed token id", allowed, vocab_size)
 
 
@@ -45,7 +52,7 @@ def check_some_token_is_left(request: Request, vocab_size: int) -> None:
         )
 
 
-def bad_word_ids(words: Iterable[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
+def bad_word_ids(words: Collection[str], tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
     """The sequences of ids that no answer may contain, each once.
 
     A word in a running text comes after a space, which many vocabularies make part of its first
@@ -53,6 +60,12 @@ def bad_word_ids(words: Iterable[str], tokenizer: Tokenizer) -> tuple[tuple[int,
     space counts where only the first of its tokens differs: where it is longer, the space is a
     token of its own and the bare spelling is found behind it.
     """
+    num_chars = sum(map(len, words))
+    if num_chars > BAD_WORD_CHARS_MAX:
+        raise InvalidRequest(
+            f"bad_words has {num_chars} characters; at most {BAD_WORD_CHARS_MAX} are taken",
+            param="bad_words",
+        )
     found: dict[tuple[int, ...], None] = {}
     for word in words:
         bare = word.lstrip() or word

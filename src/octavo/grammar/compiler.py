@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -17,7 +18,7 @@ from octavo.grammar.limits import GrammarLimits
 from octavo.grammar.sources import param_of, to_grammar
 from octavo.grammar.stats import GrammarStats
 from octavo.grammar.vocabulary import Vocabulary
-from octavo.types.errors import GrammarFailed, InvalidRequest, OctavoError
+from octavo.types.errors import EngineOverloaded, GrammarFailed, InvalidRequest, OctavoError
 from octavo.types.ports import Clock, Tokenizer
 from octavo.types.structured_outputs import StructuredOutputs
 
@@ -98,7 +99,8 @@ class GrammarCompiler:
         ``num_tokens`` tokens.
 
         Raises ``InvalidRequest`` that names the field and says why: no grammar, none that the
-        library has, too large, too slow, or no room to close in time.
+        library has, too large, too slow, or no room to close in time. ``EngineOverloaded`` when the
+        grammars of others leave no room to compile it.
         """
         grammar = self._reuse(wish)
         if grammar is None:
@@ -180,8 +182,9 @@ class GrammarCompiler:
         the library's own limits stop it, and holds its slot till then.
         """
         seconds = self._limits.compile_s_max
-        if not self._slots.acquire(timeout=seconds):
-            raise InvalidRequest(f"{param}: too many grammars are being compiled", param=param)
+        if not self._slots.acquire(timeout=seconds):  # others' doing, and not this caller's mistake
+            message = f"{param}: too many grammars are being compiled"
+            raise EngineOverloaded(message, retry_after_s=math.ceil(seconds))
         job = _Job(work, self._slots.release)
         job.start()
         if not job.done.wait(seconds):

@@ -21,7 +21,7 @@ _SYMBOLS = re.compile(
     | (?P<name>[A-Za-z0-9_-]+)
     | (?P<literal>"(?:[^"\\\r\n]|\\.)*")
     | (?P<chars>\[(?:[^\]\\\r\n]|\\.)*\])
-    | (?P<repeat>\{\s*\d+\s*(?:,\s*\d*\s*)?\})
+    | (?P<repeat>\{\s*\d+\s*(?:,\s*(?:\d+\s*)?)?\})
     | (?P<operator>[|()*+?])
     | (?P<dot>\.)
     """,
@@ -29,7 +29,10 @@ _SYMBOLS = re.compile(
 )
 _ESCAPES = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
 _LETTERS = {"n": "\n", "r": "\r", "t": "\t"}
-_START = re.compile(r"^\s*(?:%llguidance\b|start\s*(?:\[[^\]]*\]\s*)?:(?!:=))", re.MULTILINE)
+# Within one line: what may run on to the next is read again from there, in quadratic time.
+_START = re.compile(
+    r"^[ \t]*(?:%llguidance\b|start[ \t]*(?:\[[^\]\n]*\][ \t]*)?:(?!:=))", re.MULTILINE
+)
 
 
 class _Symbol(NamedTuple):

@@ -18,6 +18,7 @@ class GrammarLimits:
     text_bytes_max    of a schema, an expression, a grammar, all choices together
     depth_max         of brackets in it: what parses it recurses
     choices_max       strings to choose from
+    tags_max          structures of a structural tag, and its triggers: each is held against each
     compile_s_max     seconds from its text to the first mask, however busy the machine is
     mask_s_max        CPU seconds for one mask; a sequence that needs longer ends with an error
     lexer_fuel_max    units of work to build the lexer, about 50,000 to a millisecond
@@ -31,6 +32,7 @@ class GrammarLimits:
     text_bytes_max: int = 256 * 1024
     depth_max: int = 96
     choices_max: int = 4096
+    tags_max: int = 256
     compile_s_max: float = 10.0
     mask_s_max: float = 0.5
     lexer_fuel_max: int = 1_000_000

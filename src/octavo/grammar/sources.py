@@ -102,13 +102,20 @@ def _lark_grammar(text: str, limits: GrammarLimits, param: str) -> str:
 def _tag_grammar(wish: StructuredOutputs, limits: GrammarLimits, param: str) -> str:
     """Free text until a trigger; then one of the tags that begin with it, its schema, its end."""
     value = parse_json(wish.structural_tag or "", limits, param=param)
-    tags, triggers = _tags(value, param)
+    tags, triggers = _tags(value, limits, param)
     lines = ["%llguidance {}", "", f"start: ({' | '.join(_rules(triggers))})* TEXT", ""]
     lines.append(r"TEXT: /(.|\n)*/")
+    num_chars = 0
     for rule, trigger in zip(_rules(triggers), triggers, strict=True):
         own = [tag for tag in tags if str(tag["begin"]).startswith(trigger)]
         bodies = " | ".join(_tag_body(tag, trigger, wish, param) for tag in own)
         lines += [f"{rule}: {rule}_head ({bodies})", f"{rule}_head[lazy]: TEXT {_quoted(trigger)}"]
+        num_chars += len(bodies)
+        if num_chars > limits.text_bytes_max:  # a structure is repeated for each of its triggers
+            raise InvalidRequest(
+                f"{param} needs a grammar of more than {limits.text_bytes_max} characters",
+                param=param,
+            )
     return llguidance.LLMatcher.grammar_from_lark("\n".join(lines) + "\n")
 
 
@@ -128,13 +135,21 @@ def _quoted(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""
 
 
-def _tags(value: object, param: str) -> tuple[list[dict[str, Any]], list[str]]:
+def _tags(
+    value: object, limits: GrammarLimits, param: str
+) -> tuple[list[dict[str, Any]], list[str]]:
     shape = '{"structures": [{"begin": "", "schema": {}, "end": ""}], "triggers": [""]}'
     match value:
         case {"structures": [_, *_] as tags, "triggers": [_, *_] as triggers}:
             pass
         case _:
             raise InvalidRequest(f"{param} must have the shape {shape}", param=param)
+    if max(len(tags), len(triggers)) > limits.tags_max:
+        raise InvalidRequest(
+            f"{param} has {len(tags)} structures and {len(triggers)} triggers; at most"
+            f" {limits.tags_max} of either are compiled",
+            param=param,
+        )
     for tag in tags:
         match tag:
             case {"begin": str(begin), "end": str()}:

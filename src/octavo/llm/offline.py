@@ -477,15 +477,12 @@ def _refuse_extras(extras: Mapping[str, object]) -> None:
     known = {
         "chat_template",
         "chat_template_content_format",
-        "chat_template_kwargs",
-        "continue_final_message",
         "lora_request",
         "mm_processor_kwargs",
         "tokenization_kwargs",
-        "tools",
     }
     for name, value in extras.items():
-        if name not in known:
+        if name not in known and name not in chats.EXTRAS:
             raise TypeError(f"unexpected keyword argument {name!r}")
         if value not in (None, False, "auto"):
             raise InvalidRequest(f"{name} is not supported", param=name)

@@ -88,7 +88,6 @@ class EngineStats:
     waited_s_total: float = 0.0
     oldest_swapped_s: float = 0.0
     waiting_by_reason: Mapping[str, int] = field(default_factory=dict)
-    num_running_seqs: int = 0
     num_started_prompt_tokens: int = 0
     prefill_budget: int = 0
     num_inflight_steps: int = 0

@@ -29,7 +29,6 @@ class PreemptionCounts:
     num_partials: int = 0
     num_swap_fallbacks: int = 0
     num_swapped_out_blocks: int = 0
-    num_swapped_in_blocks: int = 0
     num_clean_blocks: int = 0
     num_lost_tokens: int = 0
 

@@ -18,11 +18,13 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from octavo.engine.pin_board import Pin, PinBoard
+from octavo.server import turn
 from octavo.server.body import read_json_body
 from octavo.server.errors import ApiError, shown
 from octavo.server.openai import generation
 from octavo.server.openai.answer import Service
 from octavo.server.openai.generation import Job
+from octavo.server.turn import Wish
 from octavo.types.errors import InvalidRequest
 from octavo.types.request import Standing
 from octavo.types.sampling_params import OutputKind, SamplingParams
@@ -103,8 +105,9 @@ def _admitted(body: bytes, service: Service, name: str) -> Job:
     if (asked.prompt is None) == (asked.messages is None):
         raise InvalidRequest("give prompt or messages, and not both", param="prompt")
     if asked.messages is not None:
-        text = service.tokenizer.render_chat(asked.messages, add_generation_prompt=False)
-        prompt = service.encode(text, add_special_tokens=bool(asked.add_special_tokens))
+        fields = {"messages": asked.messages, "add_generation_prompt": False}
+        fields["add_special_tokens"] = asked.add_special_tokens
+        prompt = turn.prompt_of(Wish(fields, {}), service)["prompt_token_ids"]
     elif isinstance(asked.prompt, str):
         adds_special = asked.add_special_tokens is not False
         prompt = service.encode(asked.prompt, add_special_tokens=adds_special)

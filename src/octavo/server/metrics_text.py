@@ -126,11 +126,8 @@ class StatsCollector(Collector):
         yield self._gauge("octavo:kv_blocks_promised", text, stats.num_promised_blocks)
         text = "Token slots reserved and empty: the rest of last blocks."
         yield self._gauge("octavo:kv_waste_slots", text, stats.num_waste_slots)
-        usage = (
-            1 - stats.num_free_swap_blocks / stats.num_swap_blocks if stats.num_swap_blocks else 0
-        )
         text = "Share of swap blocks in use, 0 to 1."
-        yield self._gauge("vllm:cpu_cache_usage_perc", text, usage)
+        yield self._gauge("vllm:cpu_cache_usage_perc", text, stats.swap_usage)
 
     def _counters(self) -> Iterator[Metric]:
         stats = self._stats

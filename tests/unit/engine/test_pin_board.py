@@ -74,6 +74,20 @@ def test_a_reset_ends_all_pins() -> None:
         board.pin(engine, PROMPT, "")
 
 
+def test_what_was_given_up_is_pinned_under_another_id() -> None:
+    engine, board = warm_engine(), PinBoard()
+    first = board.pin(engine, PROMPT, "")
+    assert board.unpin(engine, first.pin_id)
+    second = board.pin(engine, PROMPT, "")
+    assert second.pin_id != first.pin_id
+    engine.blocks.reset_prefix_cache()  # behind the board's back, as the scheduler may
+    with pytest.raises(InvalidRequest, match="no full block"):
+        board.pin(engine, PROMPT, "")
+    assert board.pins() == []
+    run_one(engine, PROMPT, greedy(1))
+    assert board.pin(engine, PROMPT, "").pin_id not in (first.pin_id, second.pin_id)
+
+
 def test_there_is_a_last_pin() -> None:
     engine, board = warm_engine(), PinBoard()
     pin = board.pin(engine, PROMPT, "")

@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import sys
+import threading
 from dataclasses import replace
 
 import pytest
 
 from enginekit import make_engine
 from fakes import ManualClock
-from octavo.engine.queue_bounds import RETRY_MAX_S, RETRY_UNKNOWN_S, WINDOW_S, QueueBounds
+from octavo.engine.queue_bounds import (
+    MARK_S,
+    RETRY_MAX_S,
+    RETRY_UNKNOWN_S,
+    WINDOW_S,
+    QueueBounds,
+)
 from octavo.metrics.engine_metrics import EngineMetrics, EngineStats
 from octavo.types.config import RuntimeConfig
 from octavo.types.errors import EngineOverloaded
@@ -76,3 +84,32 @@ def test_a_standstill_is_as_long_as_it_gets() -> None:
         one.observe(stats(ttfts=3))
         clock.advance(1.0)
     assert retry_s(one, inside=1, tokens=0, new=1, now=stats()) == RETRY_MAX_S
+
+
+def test_the_engine_observes_while_others_ask() -> None:
+    clock = ManualClock()
+    one = bounds(clock, max_num_queued_reqs=1)
+    now, failures = stats(ttfts=1), list[Exception]()
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.is_set():
+            try:
+                retry_s(one, inside=1, tokens=1, new=1, now=now)
+            except Exception as error:
+                failures.append(error)
+                return
+
+    interval_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # a reader is interrupted in the midst of its look
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(5000):
+            clock.advance(MARK_S)
+            one.observe(now)
+    finally:
+        sys.setswitchinterval(interval_s)
+        is_over.set()
+        asking.join()
+    assert not failures

@@ -57,6 +57,25 @@ def test_long_lists_of_bad_words_are_refused_by_name(words: list[str]) -> None:
     assert refusal.value.param == "bad_words"
 
 
+class UnreadTokenizer(ByteTokenizer):
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        raise AssertionError("this text should not have been read")
+
+
+def test_what_could_never_be_so_few_tokens_is_not_tokenised() -> None:
+    with pytest.raises(InvalidRequest, match="66000 characters; at most 65536") as refusal:
+        bad_word_ids(["x" * 33_000] * 2, UnreadTokenizer())
+    assert refusal.value.param == "bad_words"
+
+
+def test_no_more_ids_are_allowed_than_there_are() -> None:
+    vocab_size = ByteTokenizer().vocab_size
+    assert admit(allowed_token_ids=[5] * vocab_size).params.allowed_token_ids
+    with pytest.raises(InvalidRequest, match="more than the vocabulary") as refusal:
+        admit(allowed_token_ids=[5] * (vocab_size + 1))
+    assert refusal.value.param == "allowed_token_ids"
+
+
 @pytest.mark.parametrize(
     ("param", "fields"),
     [

@@ -10,7 +10,7 @@ from fakes import ByteTokenizer
 from grammarkit import accepts, compiled
 from octavo.grammar.compiler import GRAMMARS_KEPT, GrammarCompiler
 from octavo.grammar.limits import GrammarLimits
-from octavo.types.errors import GrammarFailed, InvalidRequest
+from octavo.types.errors import EngineOverloaded, GrammarFailed, InvalidRequest
 
 
 def test_a_grammar_is_compiled_once():
@@ -53,8 +53,9 @@ def test_compilations_at_once_are_limited():
     for _ in range(2):
         with pytest.raises(InvalidRequest, match="more than"):
             compiler._within_budget(gate.wait, "field")  # type: ignore[arg-type]
-    with pytest.raises(InvalidRequest, match="too many grammars"):
+    with pytest.raises(EngineOverloaded, match="too many grammars") as error:
         compiled(compiler, regex="a")
+    assert error.value.retry_after_s == 1
     gate.set()
     for thread in threading.enumerate():
         if thread.name == "octavo-grammar":

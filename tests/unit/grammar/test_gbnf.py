@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from grammarkit import accepts, compiled
@@ -81,6 +83,28 @@ def test_the_notations_are_told_apart():
     assert is_lark('X: "a"\nstart : X')
     assert not is_lark('root ::= "start: a"')
     assert not is_lark('start ::= "a"\nroot ::= start')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n" * 250_000,
+        " \n" * 125_000,
+        "start[\n" * 36_000,
+        "start" + " " * 250_000,
+        'root ::= "a"{1,' + " " * 250_000,
+        'root ::= "a"{1' + "1" * 250_000,
+        'root ::= "' + "\\a" * 125_000,
+    ],
+    ids=lambda text: repr(text[:20]),
+)
+def test_time_is_linear_in_hostile_texts(text):
+    """Backtracking over these takes minutes, all of them with the interpreter's lock."""
+    start_s = time.thread_time()
+    assert not is_lark(text)
+    with pytest.raises(ValueError, match=r"cannot read|no rule|begins with"):
+        gbnf_to_lark(text)
+    assert time.thread_time() - start_s < 10
 
 
 def test_depth_costs_no_stack():

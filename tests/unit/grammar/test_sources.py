@@ -108,3 +108,15 @@ def test_a_structural_tag_of_another_shape_is_refused(value):
     with pytest.raises(InvalidRequest) as error:
         compiled(structural_tag=json.dumps(value))
     assert error.value.param == "structured_outputs.structural_tag"
+
+
+def test_structures_times_triggers_are_bounded():
+    short = {"begin": "a", "end": "b"}
+    triggers = [f"x{i}" for i in range(300)]
+    for count, words in ((300, ["a"]), (1, ["a", *triggers])):
+        with pytest.raises(InvalidRequest, match="at most 256 of either"):
+            compiled(structural_tag=json.dumps({"structures": [short] * count, "triggers": words}))
+    tag = {"begin": "a" * 200, "schema": {}, "end": "b" * 1000}
+    every = [tag["begin"][: i + 1] for i in range(200)]  # each structure begins with each of them
+    with pytest.raises(InvalidRequest, match="more than 262144 characters"):
+        compiled(structural_tag=json.dumps({"structures": [tag] * 50, "triggers": every}))

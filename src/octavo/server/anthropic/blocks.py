@@ -20,7 +20,7 @@ IMAGES = ("image", "document")
 SILENT = ("redacted_thinking",)
 
 
-class Conversation:
+class Transcript:
     """Messages, and for each the path of what it came from."""
 
     def __init__(self, system: object, messages: list[InputMessage]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from octavo.server.anthropic.blocks import Conversation
+from octavo.server.anthropic.blocks import Transcript
 from octavo.server.anthropic.schemas import CountRequest, MessagesRequest, ToolChoice
 from octavo.server.errors import shown
 from octavo.server.turn import Wish
@@ -35,19 +35,19 @@ RESPELT = {
 def wish_of(asked: CountRequest) -> Wish:
     """Raises ``InvalidRequest`` for what has no meaning here."""
     _refuse(asked)
-    conversation = Conversation(asked.system, asked.messages)
+    transcript = Transcript(asked.system, asked.messages)
     fields: dict[str, Any] = {
         **(asked.model_extra or {}),
         "model": asked.model,
-        "messages": conversation.messages,
+        "messages": transcript.messages,
         **_tool_fields(asked),
         **_output_fields(asked),
     }
-    names = {f"messages[{i}]": path for i, path in enumerate(conversation.paths)}
+    names = {f"messages[{i}]": path for i, path in enumerate(transcript.paths)}
     for i, _ in enumerate(asked.tools or ()):
         names[f"tools[{i}].function"] = f"tools[{i}]"
         names[f"tools[{i}].function.parameters"] = f"tools[{i}].input_schema"
-    if conversation.is_begun:
+    if transcript.is_begun:
         fields |= {"continue_final_message": True, "add_generation_prompt": False}
         names["continue_final_message"] = f"messages[{len(asked.messages) - 1}].role"
     if isinstance(asked, MessagesRequest):

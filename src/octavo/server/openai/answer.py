@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One HTTP answer, whole or streamed: the part that both endpoints share.
+"""One HTTP answer, whole or streamed: what chat and completions share, and the way in of all.
 
 A stream is a small state machine: an opening per choice, deltas, exactly one delta with a
 ``finish_reason`` per choice, the usage if asked for, ``[DONE]``. Its only other exits are one error
@@ -8,6 +8,7 @@ event followed by ``[DONE]``, and a client that is gone.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
@@ -110,7 +111,7 @@ async def create(
         response = sse.EventStream(_events(parsed, outputs, head))
     else:
         whole = await sse.until_disconnect(request.receive, lambda: _whole(parsed, outputs, head))
-        response = Response(sse.to_json(whole), media_type="application/json")
+        response = Response(whole, media_type="application/json")
     if parsed.job.num_truncated_tokens:  # of a stream without usage nothing else would tell
         response.headers["x-truncated-tokens"] = str(parsed.job.num_truncated_tokens)
     return response
@@ -146,17 +147,28 @@ def check_model(name: str | None, service: Service) -> None:
         raise model_not_found(name)
 
 
-async def _whole(parsed: Parsed, outputs: Outputs, head: dict[str, object]) -> dict[str, object]:
+async def _whole(parsed: Parsed, outputs: Outputs, head: dict[str, object]) -> bytes:
+    given: list[tuple[int, RequestOutput]] = []
+    async with aclosing(outputs):
+        async for item in outputs:
+            given.append(item)
+    # The logprobs of a long prompt take seconds, for which every stream would stand still. Not in
+    # the workers that parse requests: these may all be waiting for a grammar.
+    return await asyncio.to_thread(_spelt, parsed, given, head)
+
+
+def _spelt(
+    parsed: Parsed, given: Sequence[tuple[int, RequestOutput]], head: dict[str, object]
+) -> bytes:
     choices: list[dict[str, object]] = []
     beside: dict[str, object] = {}
-    async with aclosing(outputs):
-        async for prompt_idx, output in outputs:
-            beside |= parsed.choices.envelope(output)
-            for index, sample in _indexed(parsed.job, prompt_idx, output):
-                choices.append(parsed.choices.whole(index, output, sample))
+    for prompt_idx, output in given:
+        beside |= parsed.choices.envelope(output)
+        for index, sample in _indexed(parsed.job, prompt_idx, output):
+            choices.append(parsed.choices.whole(index, output, sample))
     choices.sort(key=lambda choice: int(str(choice["index"])))
     beside |= _timelines(parsed)
-    return {**head, "choices": choices, "usage": parsed.job.usage(), **beside}
+    return sse.to_json({**head, "choices": choices, "usage": parsed.job.usage(), **beside})
 
 
 def _timelines(parsed: Parsed) -> dict[str, object]:

@@ -175,7 +175,7 @@ class ChatChoices:
         return chunks
 
     def _parts(self, index: int, sample: CompletionOutput) -> list[Part]:
-        """What is new in a sample. Its parser lives until its end."""
+        """What is new in a sample. Each choice has a parser."""
         parser = self._parsers.get(index)
         if parser is None:
             parser = self._parsers[index] = self._new_parser()

@@ -19,7 +19,7 @@ ROLES = ("user", "assistant", "system", "developer")
 TEXT_TYPES = ("input_text", "output_text", "text")
 
 
-class Conversation:
+class Transcript:
     """Messages, and for each the path of the item that it came from (the first of several)."""
 
     def __init__(self) -> None:

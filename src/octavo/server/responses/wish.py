@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from octavo.server.errors import shown
-from octavo.server.responses.items import Conversation
+from octavo.server.responses.items import Transcript
 from octavo.server.responses.schemas import LOGPROBS, ResponsesRequest
 from octavo.server.turn import Wish
 from octavo.types.errors import InvalidRequest
@@ -36,18 +36,18 @@ INCLUDABLE = (LOGPROBS, "reasoning.encrypted_content")  # the second is given to
 def wish_of(asked: ResponsesRequest) -> Wish:
     """Raises ``InvalidRequest`` for what has no meaning here."""
     _refuse(asked)
-    conversation = Conversation()
+    transcript = Transcript()
     if asked.instructions is not None:
-        conversation.add("instructions", {"role": "system", "content": asked.instructions})
-    conversation.add_all(asked.input)
-    names = {f"messages[{i}]": path for i, path in enumerate(conversation.paths)}
+        transcript.add("instructions", {"role": "system", "content": asked.instructions})
+    transcript.add_all(asked.input)
+    names = {f"messages[{i}]": path for i, path in enumerate(transcript.paths)}
     names |= {f"tools[{i}].function": f"tools[{i}]" for i, _ in enumerate(asked.tools or ())}
     tools, tool_choice = _tools(asked)
     reasoning, text = asked.reasoning, asked.text
     fields = {
         **(asked.model_extra or {}),
         "model": asked.model,
-        "messages": conversation.messages,
+        "messages": transcript.messages,
         "max_completion_tokens": asked.max_output_tokens,
         "temperature": asked.temperature,
         "top_p": asked.top_p,
@@ -125,7 +125,8 @@ def _tools(asked: ResponsesRequest) -> tuple[list[dict[str, Any]] | None, object
             return tools, {"type": "function", "function": {"name": name}}
         case {"type": "allowed_tools", "tools": list(allowed)}:
             mode = asked.tool_choice.get("mode")
-            names = [tool.get("name") for tool in allowed if isinstance(tool, dict)]
+            named = [tool.get("name") for tool in allowed if isinstance(tool, dict)]
+            names = {name for name in named if isinstance(name, str)}
             return [tool for tool in tools if tool["function"]["name"] in names], mode
         case None | str():
             return tools or None, asked.tool_choice
