@@ -9,6 +9,8 @@ import pytest
 from serverkit import MODEL, ReciteEngine, connect, events_of, make_app
 
 import templatekit
+from chatkit import make_parser
+from octavo.chat.dialect import ToolFormat
 from octavo.server.openai.chat import ChatChoices, ReadyChat
 from octavo.types.config import ChatConfig
 from octavo.types.errors import InvalidRequest
@@ -94,6 +96,16 @@ async def test_cut_by_max_tokens_in_a_call():
     assert [one["finish_reason"] for one in choices if one["finish_reason"]] == ["length"]
 
 
+def test_a_call_that_a_stop_string_cuts_is_not_to_be_made():
+    text = CALL.partition("city")[0]
+    for end, reason in ((text, "stop"), (CALL.partition("\n</tool")[0], "tool_calls")):
+        choices = ChatChoices(
+            ReciteEngine().tokenizer, None, lambda: make_parser(ToolFormat.HERMES)
+        )
+        output = Chunk.of(end, end="stop")
+        assert choices.whole(0, output, output.outputs[0])["finish_reason"] == reason
+
+
 async def test_logprobs_are_of_every_token():
     body = {"tools": [TOOL], "logprobs": True}
     (choice,) = (await post(body, reciting(CALL))).json()["choices"]
@@ -145,6 +157,15 @@ def test_a_schema_that_cannot_be_compiled_is_the_tools():
     assert caught.value.param == "tools"
     with pytest.raises(InvalidRequest, match=r"^n is") as caught, ready.own_names():
         raise InvalidRequest("n is too large", param="n")
+
+
+async def test_no_room_for_a_forced_call_is_said_in_the_callers_words():
+    body = {"tools": [TOOL], "tool_choice": "required", "max_completion_tokens": 3}
+    error = (await post(body, reciting("x"))).json()["error"]
+    assert error["param"] == "max_completion_tokens"
+    assert error["message"].startswith("max_completion_tokens leaves 3 tokens; a complete call of")
+    assert "structured_outputs" not in error["message"]
+    assert "closes_in_time" not in error["message"]
 
 
 async def test_the_model_sees_tools_and_history():
@@ -220,9 +241,6 @@ class Chunk:
 
 
 def test_samples_do_not_mix():
-    from chatkit import make_parser
-    from octavo.chat.dialect import ToolFormat
-
     tool_text = '<tool_call>{"name": "get_time", "arguments": {}}</tool_call>'
     choices = ChatChoices(ReciteEngine().tokenizer, None, lambda: make_parser(ToolFormat.HERMES))
     seen: dict[int, list[dict]] = {0: [], 1: []}
@@ -276,6 +294,10 @@ def message(**fields) -> dict:
         (message(tool_calls=[{"id": "a", "function": {"name": "a", "arguments": "[1]"}}]),
          "messages[1].tool_calls[0].function.arguments"),
         (message(tool_calls=[{"id": "a", "function": {"name": "a", "arguments": "[" * 9999}}]),
+         "messages[1].tool_calls[0].function.arguments"),
+        (message(tool_calls=[{"id": "a", "function": {"name": "a", "arguments": '{"a": NaN}'}}]),
+         "messages[1].tool_calls[0].function.arguments"),
+        (message(tool_calls=[{"id": "a", "function": {"name": "a", "arguments": r'"\ud800"'}}]),
          "messages[1].tool_calls[0].function.arguments"),
         ({"messages": [{"role": "assistant", "content": None}]}, "messages[0].content"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs.messages"),

@@ -93,6 +93,14 @@ def test_a_chat_that_begins_so_finds_it(site, content):
     assert usage["prompt_tokens_details"]["cached_tokens"] >= 32
 
 
+def test_messages_are_what_they_are_in_a_chat(site):
+    system = {"role": "developer", "content": [{"type": "text", "text": PROMPT}]}
+    assert site.post("/v1/kv/pin", messages=[system]).json()["num_pinned_tokens"] == 32
+    body = {"messages": [system, {"role": "user", "content": "Hi"}], "max_tokens": 1}
+    usage = site.post("/v1/chat/completions", **body).json()["usage"]
+    assert usage["prompt_tokens_details"]["cached_tokens"] >= 32
+
+
 def test_the_salt_keeps_strangers_apart(site):
     assert site.post("/v1/kv/pin", prompt=PROMPT, cache_salt="mine").status_code == 200
     assert site.cached(PROMPT) == 0

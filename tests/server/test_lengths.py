@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from serverkit import MAX_MODEL_LEN, ReciteEngine, connect, make_app
+from serverkit import MAX_MODEL_LEN, MODEL, ReciteEngine, connect, make_app
 
 CASES = [
     ("/v1/completions", {"prompt": "Hi"}, "max_tokens"),
@@ -56,4 +56,18 @@ async def test_a_prompt_that_was_cut_is_flagged_in_the_head(stream):
     reply = await post("/v1/completions", {**body, "on_overflow": "truncate_middle"})
     assert reply.headers["x-truncated-tokens"] == "4"
     whole = await post("/v1/completions", {"prompt": "Hi", "stream": stream})
+    assert "x-truncated-tokens" not in whole.headers
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_and_on_the_paths_with_usage_of_another_shape(stream):
+    text = "x" * (MAX_MODEL_LEN - len("user: \nassistant: "))  # no room for an answer
+    message = {"model": MODEL, "messages": [{"role": "user", "content": text}]}
+    asked = {**message, "max_tokens": 4, "on_overflow": "truncate_left", "stream": stream}
+    reply = await post("/v1/messages", asked)
+    assert reply.headers["x-truncated-tokens"] == "4"
+    asked = {"input": text, "max_output_tokens": 4, "truncation": "auto", "stream": stream}
+    reply = await post("/v1/responses", asked)
+    assert reply.headers["x-truncated-tokens"] == "4"
+    whole = await post("/v1/responses", {"input": "Hi", "stream": stream})
     assert "x-truncated-tokens" not in whole.headers

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -117,6 +118,26 @@ def test_a_signal_ends_the_loading_when_it_next_reports():
         out, err = server.end()
     assert (server.process.returncode, out) == (0, "cleaned up\n")
     assert "Traceback" not in err
+
+
+def test_a_signal_at_the_very_end_of_the_loading_is_an_orderly_end_too():
+    with bind(port=0) as sock:
+        host, port = sock.getsockname()
+
+        def is_refused() -> bool:
+            try:
+                socket.create_connection((host, port)).close()
+            except OSError:
+                return True
+            return False
+
+        def load(progress):
+            wait_until(lambda: not is_refused())
+            os.kill(os.getpid(), signal.SIGTERM)
+            wait_until(is_refused)  # the server is on its way out, and here is the application
+            return make_app(ReciteEngine())
+
+        serve_while_loading(load, sock=sock, drain_s=0.1)
 
 
 def test_a_loading_that_fails_raises_its_error():

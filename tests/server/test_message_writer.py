@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from anthropic.types import Message, RawMessageStreamEvent
@@ -13,8 +14,10 @@ from octavo.chat.parts import Content, Part, Reasoning, ToolArguments, ToolCall
 from octavo.server.anthropic.writer import MessageWriter
 from octavo.server.errors import ApiError
 from octavo.server.reply import Ending, Piece, Usage
+from octavo.server.sse import to_json
 
 USAGE = Usage(num_input=5, num_output=7, num_cached=2)
+MOST = sys.float_info.max
 STOP = Ending("stop", None, USAGE)
 CALLS: list[Part] = [
     Reasoning("Let me "),
@@ -109,6 +112,29 @@ def test_arguments_that_were_cut_off_are_given_as_far_as_they_go():
     assert document["content"][0]["input"]["a"] == [1, 2]
     _, document = written([[*parts[:1], ToolArguments(0, "no")]])
     assert document["content"][0]["input"] == {}
+
+
+def test_a_call_that_a_stop_string_cuts_is_not_to_be_made():
+    half: list[Part] = [ToolCall(0, "call_a", "f"), ToolArguments(0, '{"a": "')]
+    _, document = written([half], Ending("stop", "END", USAGE))
+    assert (document["stop_reason"], document["stop_sequence"]) == ("stop_sequence", "END")
+    _, document = written([[*half, ToolArguments(0, '"}')]], Ending("stop", "END", USAGE))
+    assert (document["stop_reason"], document["stop_sequence"]) == ("tool_use", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ('{"a": [1e999, -1e999], "b": {"c": NaN}}', {"a": [MOST, -MOST], "b": {"c": None}}),
+        (r'{"a": "x\ud800y", "b": 1}', {"a": "x\ufffdy", "b": 1}),
+        (r'{"a": "\ud83d\ude00 \u00e9 \\ud800 \n"}', {"a": "\U0001f600 \xe9 \\ud800 \n"}),
+    ],
+)
+def test_arguments_that_no_answer_could_carry_are_given_as_near_as_can_be(arguments, shown):
+    parts: list[Part] = [ToolCall(0, "call_a", "f"), ToolArguments(0, arguments)]
+    _, document = written([parts])
+    assert document["content"][0]["input"] == shown
+    to_json(document)
 
 
 def test_an_empty_answer_is_an_empty_text():

@@ -9,6 +9,8 @@ from pydantic import TypeAdapter
 from serverkit import ANSWER, MODEL, ReciteEngine, connect, make_app
 from wirecheck import events
 
+import templatekit
+
 pytestmark = pytest.mark.anyio
 
 HELLO = [{"role": "user", "content": "Hi"}]
@@ -65,6 +67,18 @@ async def test_an_answer_may_be_cut_off():
     assert (await streamed({"max_tokens": 5}))[-2]["delta"]["stop_reason"] == "max_tokens"
 
 
+async def test_reasoning_may_be_left_out():
+    def engine() -> ReciteEngine:
+        engine = ReciteEngine("Hm.\n</think>\n\nYes.")
+        engine.tokenizer = templatekit.TemplateTokenizer(engine.tokenizer, templatekit.THINKING)
+        return engine
+
+    kinds = [block["type"] for block in (await post({}, engine())).json()["content"]]
+    assert kinds == ["thinking", "text"]
+    answer = (await post({"include_reasoning": False}, engine())).json()
+    assert answer["content"] == [{"type": "text", "text": "Yes."}]
+
+
 async def test_blocks_become_messages():
     engine = ReciteEngine()
     body = {
@@ -111,6 +125,11 @@ async def test_settings_reach_the_engine():
             {"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]},
             "messages[0].content[0].tool_use_id",
         ),
+        (
+            {"messages": [{**HELLO[0], "content": [{"type": "tool_result", "tool_use_id": ""}]}]},
+            "messages[0].content[0].tool_use_id",
+        ),
+        ({"prompt_logprobs": 2}, "prompt_logprobs is no field"),
         ({"system": 5}, "system"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": "9"}, "max_tokens"),

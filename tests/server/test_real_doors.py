@@ -95,6 +95,16 @@ class TestBeamSearch:
         reply = doors.post(path, **{**body, **fields})
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
+    @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
+    @pytest.mark.parametrize(("fields", "param"), [({"n": 17}, "n"), ({"best_of": 17}, "best_of")])
+    def test_more_beams_than_sequences_are_refused_by_the_fields_own_name(
+        self, doors, path, fields, param
+    ):
+        body = {"prompt": "hello", "messages": [{"role": "user", "content": "hello"}], **SEARCH}
+        error = doors.post(path, **{**body, **fields}).json()["error"]
+        assert error["param"] == param
+        assert error["message"].startswith(f"{param} must be at most ")
+
 
 class TestTimeline:
     PARTS = ("queue_ms", "prefill_ms", "decode_ms", "swapped_ms", "stalled_ms")

@@ -164,6 +164,12 @@ def test_what_was_cut_off_says_so_and_what_was_complete_does_not():
     assert written.document["completed_at"] is None
 
 
+def test_a_call_that_a_stop_string_cuts_is_incomplete():
+    written = Written(one_by_one(CALLS[:5]), Ending("stop", "END", USAGE))
+    statuses = [item["status"] for item in written.document["output"]]
+    assert (written.document["status"], statuses[-1]) == ("completed", "incomplete")
+
+
 @pytest.mark.parametrize("num_parts", range(len(CALLS)))
 def test_a_failure_closes_what_is_open(num_parts):
     writer = ResponseWriter(HEAD, ByteTokenizer())

@@ -9,6 +9,7 @@ from wirecheck import events
 
 pytestmark = pytest.mark.anyio
 
+TOOL = {"type": "function"}
 NUM_TOKENS = len(ANSWER.encode()) + 1
 
 
@@ -161,6 +162,14 @@ async def test_settings_reach_the_engine_and_come_back():
         ({"text": {"verbosity": 5}}, "text.verbosity"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function"}]}, "tools[0].name"),
+        (
+            {
+                "tools": [{**TOOL, "name": "a"}, {**TOOL, "name": "b", "parameters": {"type": 5}}],
+                "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"name": "b"}]},
+            },
+            "tools[1].parameters.type",
+        ),
+        ({"prompt_logprobs": 2}, "prompt_logprobs"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice"),
         ({"tool_choice": 5}, "tool_choice"),
     ],

@@ -105,9 +105,9 @@ def _admitted(body: bytes, service: Service, name: str) -> Job:
     if (asked.prompt is None) == (asked.messages is None):
         raise InvalidRequest("give prompt or messages, and not both", param="prompt")
     if asked.messages is not None:
-        fields = {"messages": asked.messages, "add_generation_prompt": False}
-        fields["add_special_tokens"] = asked.add_special_tokens
-        prompt = turn.prompt_of(Wish(fields, {}), service)["prompt_token_ids"]
+        fields = {"messages": asked.messages, "add_special_tokens": asked.add_special_tokens}
+        wish = Wish({**fields, "add_generation_prompt": False}, {})
+        prompt = turn.prompt_of(wish, service)["prompt_token_ids"]
     elif isinstance(asked.prompt, str):
         adds_special = asked.add_special_tokens is not False
         prompt = service.encode(asked.prompt, add_special_tokens=adds_special)

@@ -35,6 +35,10 @@ class Piece:
     parts: Sequence[Part]
     logprobs: Sequence[TokenLogprobs] = ()
 
+    def without_reasoning(self) -> Piece:
+        said = [part for part in self.parts if not isinstance(part, Reasoning)]
+        return Piece(said, self.logprobs)
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -90,10 +94,14 @@ async def create(
     """Answer a POST. ``parse`` runs in a worker thread; raises what ``errors`` can render."""
     reply = await answer.accept(request, service, parse)
     outputs = generation.run(service.engine, service.lifecycle, reply.job)
+    response: Response
     if reply.is_stream:
-        return sse.EventStream(_stream(reply, outputs))
-    document = await sse.until_disconnect(request.receive, lambda: _whole(reply, outputs))
-    return Response(sse.to_json(document), media_type="application/json")
+        response = sse.EventStream(_stream(reply, outputs))
+    else:
+        document = await sse.until_disconnect(request.receive, lambda: _whole(reply, outputs))
+        response = Response(sse.to_json(document), media_type="application/json")
+    answer.tell_truncation(response, reply.job)
+    return response
 
 
 async def _whole(reply: Reply, outputs: Outputs) -> Mapping[str, object]:
@@ -123,7 +131,8 @@ async def _events(reply: Reply, outputs: Outputs) -> AsyncGenerator[list[Event],
             parts = turn.parser.feed(sample.text)
             if sample.finish_reason is not None:
                 parts = [*parts, *turn.parser.finish()]
-            some = list(writer.add(account.piece(parts, sample)))
+            piece = account.piece(parts, sample)
+            some = list(writer.add(piece if turn.shows_reasoning else piece.without_reasoning()))
             if sample.finish_reason is not None:
                 usage = usage_of(turn.job, account)
                 some += writer.end(Ending(sample.finish_reason, sample.stop_reason, usage))

@@ -133,7 +133,8 @@ async def _serve_while_loading(
                 await loading
         else:
             front.open(await loading)
-            _log_listening([sock], server.scheme)
+            if not server.should_exit:  # or else the socket may be closed already
+                _log_listening([sock], server.scheme)
     finally:
         server.should_exit = server.should_exit or not front.is_open
         await serving

@@ -34,6 +34,7 @@ class Turn:
 
     job: Job
     parser: AnswerParser
+    shows_reasoning: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def prepare(wish: Wish, service: Service, job_id: str) -> Turn:
             )
     except (InvalidRequest, ValidationError) as error:
         raise respelt(error, wish.names) from error
-    return Turn(job, ready.new_parser())
+    return Turn(job, ready.new_parser(), request.include_reasoning is not False)
 
 
 def _checked(wish: Wish, service: Service) -> ChatRequest:

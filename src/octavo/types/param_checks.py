@@ -25,7 +25,9 @@ def check_above(name: str, value: object, low: float, high: float) -> None:
 
 def check_integer(name: str, value: object, low: int, high: int) -> None:
     if type(value) is not int or not low <= value <= high:
-        raise InvalidRequest(f"{name} must be an integer >= {low}, got {shown(value)}", param=name)
+        is_above = type(value) is int and value > high
+        bound = f"<= {high}" if is_above else f">= {low}"
+        raise InvalidRequest(f"{name} must be an integer {bound}, got {shown(value)}", param=name)
 
 
 def check_switch(name: str, value: object) -> None:

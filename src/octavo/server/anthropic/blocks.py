@@ -66,8 +66,8 @@ class Transcript:
 
 def _result(path: str, block: dict[str, Any]) -> Message:
     id_ = block.get("tool_use_id")
-    if not isinstance(id_, str):
-        message = f"{path}.tool_use_id must be a string, got {shown(id_)}"
+    if not isinstance(id_, str) or not id_:
+        message = f"{path}.tool_use_id must be a non-empty string, got {shown(id_)}"
         raise InvalidRequest(message, param=f"{path}.tool_use_id")
     content = texts(f"{path}.content", block.get("content", ""))
     return {"role": "tool", "tool_call_id": id_, "content": content}

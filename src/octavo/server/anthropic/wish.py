@@ -14,7 +14,7 @@ from octavo.types.errors import InvalidRequest
 # Chat's own words, which this endpoint has others for or none.
 FOREIGN = (
     "add_generation_prompt best_of continue_final_message early_stopping echo function_call "
-    "functions length_penalty logprobs return_timeline use_beam_search "
+    "functions length_penalty logprobs prompt_logprobs return_timeline use_beam_search "
     "max_completion_tokens n parallel_tool_calls reasoning_effort response_format stop "
     "stream_options top_logprobs verbosity"
 ).split()

@@ -7,18 +7,28 @@ why it ended and what it cost, and message_stop. Or an error.
 
 from __future__ import annotations
 
+import math
+import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import from_json
 
+from octavo.chat.call_tally import CallTally
 from octavo.chat.parts import Content, Part, Reasoning, ToolArguments, ToolCall
 from octavo.server.anthropic import errors
 from octavo.server.errors import ApiError
 from octavo.server.reply import Ending, Event, Piece, Usage
 
 JsonDict = dict[str, Any]
+
+# An escape in JSON text: a pair of surrogates, a single one, or the beginning of any other.
+ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\."
+)
 
 # By kind of block: the field that grows, and the delta that makes it grow.
 GROWING = {
@@ -65,12 +75,14 @@ class MessageWriter:
         }
         self._blocks: list[Block] = []
         self._is_open = False  # the last block may grow
+        self._tally = CallTally()
 
     def begin(self, usage: Usage) -> Iterable[Event]:
         message = {**self._document, "usage": _usage(usage)}
         return [{"type": "message_start", "message": message}, {"type": "ping"}]
 
     def add(self, piece: Piece) -> Iterable[Event]:
+        self._tally.add(piece.parts)
         return [event for part in piece.parts for event in self._add_part(part)]
 
     def end(self, ending: Ending) -> Iterable[Event]:
@@ -133,7 +145,7 @@ class MessageWriter:
     def _stop_reason(self, ending: Ending) -> str:
         if ending.finish_reason == "length":
             return "max_tokens"
-        if any(block.kind == "tool_use" for block in self._blocks):
+        if self._tally.is_for_tools:
             return "tool_use"
         return "stop_sequence" if isinstance(ending.stop_reason, str) else "end_turn"
 
@@ -141,10 +153,30 @@ class MessageWriter:
 def _parsed(text: str) -> JsonDict:
     """The arguments as far as they go: an answer that was cut off may end in the middle."""
     try:
-        value = from_json(text, allow_partial=True)
+        value = from_json(ESCAPE.sub(_whole_character, text), allow_partial=True)
     except ValueError:
         return {}
-    return value if isinstance(value, dict) else {}
+    return _finite(value) if isinstance(value, dict) else {}
+
+
+def _whole_character(match: re.Match[str]) -> str:
+    """JSON may spell half a character; nothing that is encoded can carry it."""
+    escape = match.group()
+    return "\\ufffd" if len(escape) == len("\\ud800") else escape
+
+
+def _finite(value: Any) -> Any:
+    """The value without numbers like 1e999, which are JSON and which no float can give back."""
+    match value:
+        case dict():
+            return {name: _finite(item) for name, item in value.items()}
+        case list():
+            return [_finite(item) for item in value]
+        case float() if math.isnan(value):
+            return None
+        case float() if math.isinf(value):
+            return math.copysign(sys.float_info.max, value)
+    return value
 
 
 def _usage(usage: Usage) -> JsonDict:

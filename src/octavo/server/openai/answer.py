@@ -112,9 +112,14 @@ async def create(
     else:
         whole = await sse.until_disconnect(request.receive, lambda: _whole(parsed, outputs, head))
         response = Response(whole, media_type="application/json")
-    if parsed.job.num_truncated_tokens:  # of a stream without usage nothing else would tell
-        response.headers["x-truncated-tokens"] = str(parsed.job.num_truncated_tokens)
+    tell_truncation(response, parsed.job)
     return response
+
+
+def tell_truncation(response: Response, job: Job) -> None:
+    """In a header: of a stream without usage nothing else would tell."""
+    if job.num_truncated_tokens:
+        response.headers["x-truncated-tokens"] = str(job.num_truncated_tokens)
 
 
 async def accept(
@@ -127,6 +132,7 @@ async def accept(
     body = await receive(request, service)
     request_id: str = request.state.request_id
     accepted = await to_thread.run_sync(parse, body, service, request_id)
+    service.lifecycle.check_open()  # a stream can say so by its status only until it begins
     if limit_s is not None:
         accepted.job.end_within(limit_s - (time.monotonic() - started_s))
     return accepted

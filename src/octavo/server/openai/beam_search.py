@@ -46,7 +46,12 @@ def beam_search_params(
             early_stopping=False if request.early_stopping is None else request.early_stopping,
         )
     except InvalidRequest as error:
-        if error.param != "beam_width":
+        name = own_names(request).get(error.param or "")
+        if name is None:
             raise
-        name = "n" if params.best_of is None else "best_of"
-        raise InvalidRequest(str(error).replace("beam_width", name, 1), param=name) from None
+        raise InvalidRequest(str(error).replace(str(error.param), name, 1), param=name) from None
+
+
+def own_names(request: GenerationRequest) -> dict[str, str]:
+    """What a request calls some fields of ``BeamSearchParams``."""
+    return {"beam_width": "n" if request.best_of is None else "best_of"}

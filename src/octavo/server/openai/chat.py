@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from starlette.requests import Request
 from starlette.responses import Response
 
+from octavo.chat.call_tally import CallTally
 from octavo.chat.parts import AnswerParser, Content, Part, Reasoning, ToolArguments, ToolCall
 from octavo.chat.whole_answer import WholeCall, joined
 from octavo.engine.admission import PromptDict
@@ -81,9 +82,15 @@ class ReadyChat:
         try:
             yield
         except InvalidRequest as error:
-            if self.is_forced and (error.param or "").startswith("structured_outputs"):
+            if not self.is_forced:
+                raise
+            if (error.param or "").startswith("structured_outputs"):
                 message = str(error).replace(str(error.param), "tools")
                 raise InvalidRequest(message, param="tools") from None
+            message = str(error).replace("answer by structured_outputs.json", "call of a tool")
+            if message != str(error):  # there is no room for one
+                message = message.removesuffix(", and closes_in_time asks for one")
+                raise InvalidRequest(message, param=error.param) from None
             raise
 
 
@@ -126,7 +133,7 @@ class ChatChoices:
         self._new_parser = new_parser
         self._shows_reasoning = shows_reasoning
         self._parsers: dict[int, AnswerParser] = {}  # by choice index
-        self._callers: set[int] = set()  # choices that have called something
+        self._tallies: dict[int, CallTally] = {}  # by choice index, too
 
     kind = "chat.completion"
     chunk_kind = "chat.completion.chunk"
@@ -179,18 +186,18 @@ class ChatChoices:
         parser = self._parsers.get(index)
         if parser is None:
             parser = self._parsers[index] = self._new_parser()
+            self._tallies[index] = CallTally()
         parts = parser.feed(sample.text) if sample.text else []
         if sample.finished():
             parts += parser.finish()
-        if any(isinstance(part, ToolCall) for part in parts):
-            self._callers.add(index)
+        self._tallies[index].add(parts)
         if self._shows_reasoning:
             return parts
         return [part for part in parts if not isinstance(part, Reasoning)]
 
     def _end(self, index: int, sample: CompletionOutput) -> dict[str, object]:
         reason = sample.finish_reason
-        if reason == FinishReason.STOP.value and index in self._callers:
+        if reason == FinishReason.STOP.value and self._tallies[index].is_for_tools:
             reason = CALLED
         return {
             "logprobs": self._logprobs(sample.token_ids, sample),

@@ -8,12 +8,11 @@ from starlette.responses import Response
 
 from octavo.engine.admission import PromptDict
 from octavo.server.errors import shown
-from octavo.server.openai import answer
+from octavo.server.openai import answer, beam_search
 from octavo.server.openai.answer import Parsed, Service
-from octavo.server.openai.beam_search import beam_search_params
 from octavo.server.openai.generation import Job
 from octavo.server.openai.logprobs import CompletionLogprobs, TokenLogprobs, prompt_logprobs
-from octavo.server.openai.sampling import completion_params, refuse_unsupported
+from octavo.server.openai.sampling import completion_params, refuse_unsupported, spelt_as
 from octavo.server.openai.schemas import CompletionRequest
 from octavo.server.openai.standing import standing
 from octavo.server.openai.structured import own_names
@@ -39,11 +38,11 @@ def parse(body: bytes, service: Service, job_id: str) -> Parsed:
         _encoded(item, service, add_special_tokens=adds_special)
         for item in parse_prompts(asked.prompt)
     ]
-    with own_names(asked):
+    with own_names(asked), spelt_as(beam_search.own_names(asked)):
         job = Job.admit(
             f"cmpl-{job_id}",
             prompts,
-            beam_search_params(asked, params) or params,
+            beam_search.beam_search_params(asked, params) or params,
             service.engine.admission,
             discards_answer=asked.only_echoes,
             standing=standing(asked),

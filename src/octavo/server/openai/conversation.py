@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+
+from pydantic_core import from_json
 
 from octavo.chat.interpreter import Conversation
 from octavo.chat.tools import Tool, ToolChoice, ToolMode, make_tool
@@ -145,8 +146,8 @@ def _arguments(path: str, value: object) -> dict[str, object]:
     """Templates want the object; clients send its JSON text."""
     if isinstance(value, str):
         try:
-            value = json.loads(value) if value.strip() else {}
-        except (ValueError, RecursionError):
+            value = from_json(value, allow_inf_nan=False) if value.strip() else {}
+        except ValueError:
             raise InvalidRequest(f"{path} is not valid JSON", param=path) from None
     if not isinstance(value, dict):
         raise InvalidRequest(f"{path} must be a JSON object, got {shown(value)}", param=path)

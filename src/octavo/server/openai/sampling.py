@@ -134,7 +134,7 @@ def chat_params(request: ChatRequest) -> SamplingParams:
 
 def chat_names(request: ChatRequest) -> dict[str, str]:
     """What this request calls some fields of ``SamplingParams``."""
-    names = {"logprobs": "top_logprobs"}
+    names = {"logprobs": "top_logprobs", **beam_search.own_names(request)}
     if request.max_completion_tokens is not None:
         names["max_tokens"] = "max_completion_tokens"
     return names

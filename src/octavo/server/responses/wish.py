@@ -15,7 +15,7 @@ from octavo.types.errors import InvalidRequest
 # Chat's own words, which this endpoint has others for or none.
 FOREIGN = (
     "add_generation_prompt best_of continue_final_message early_stopping echo function_call "
-    "functions length_penalty logprobs return_timeline use_beam_search "
+    "functions length_penalty logprobs prompt_logprobs return_timeline use_beam_search "
     "max_completion_tokens max_tokens messages n reasoning_effort response_format verbosity"
 ).split()
 
@@ -41,8 +41,10 @@ def wish_of(asked: ResponsesRequest) -> Wish:
         transcript.add("instructions", {"role": "system", "content": asked.instructions})
     transcript.add_all(asked.input)
     names = {f"messages[{i}]": path for i, path in enumerate(transcript.paths)}
-    names |= {f"tools[{i}].function": f"tools[{i}]" for i, _ in enumerate(asked.tools or ())}
     tools, tool_choice = _tools(asked)
+    given_names = [tool.get("name") for tool in asked.tools or ()]
+    for i, tool in enumerate(tools or ()):  # some may be left out
+        names[f"tools[{i}].function"] = f"tools[{given_names.index(tool['function']['name'])}]"
     reasoning, text = asked.reasoning, asked.text
     fields = {
         **(asked.model_extra or {}),

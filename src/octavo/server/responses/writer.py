@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from octavo.chat.call_tally import CallTally
 from octavo.chat.parts import Content, Part, Reasoning, ToolArguments, ToolCall
 from octavo.server.errors import ApiError
 from octavo.server.openai.logprobs import chat_logprobs
@@ -40,6 +41,7 @@ class ResponseWriter:
         self._num_events = 0
         self._output: list[JsonDict] = []
         self._item: MessageItem | ReasoningItem | CallItem | None = None
+        self._tally = CallTally()
         self._document: JsonDict = {}
 
     def begin(self, usage: Usage) -> Iterable[Event]:
@@ -50,6 +52,7 @@ class ResponseWriter:
     def add(self, piece: Piece) -> Iterable[Event]:
         logprobs = self._logprobs(piece.logprobs)
         events: list[Event] = []
+        self._tally.add(piece.parts)
         for part in piece.parts:
             events += self._add_part(part, logprobs)
             if isinstance(part, Content):
@@ -62,7 +65,7 @@ class ResponseWriter:
         events: list[Event] = []
         if not self._output and self._item is None:  # a client may count on something to read
             events += self._open(self._new_message())
-        events += self._close(status)
+        events += self._close("incomplete" if self._tally.is_within_call else status)
         self._update(
             status,
             completed_at=None if is_cut else int(self._clock()),
