@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""README's programs and commands, run as they stand (only the port is changed)."""
+"""The programs and commands of README and docs, as they stand (only the port is changed)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ import pytest
 
 pytestmark = pytest.mark.model
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
 START_S_MAX = 60  # a limit for a hung start, not a measurement
 
 
@@ -102,6 +103,19 @@ def test_the_messages_command_answers(server_url: str):
 def test_the_tokenize_command_answers(server_url: str):
     reply = curl(server_url, "/tokenize")
     assert reply["count"] == len(reply["tokens"]) > 0
+
+
+@pytest.mark.parametrize("page", ["chat", "structured-output"])
+def test_the_command_of_a_page_answers_in_the_form_that_it_asks_for(server_url: str, page: str):
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    (command,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    command = command.replace("http://127.0.0.1:8000", server_url)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    message = json.loads(done.stdout)["choices"][0]["message"]
+    if page == "chat":
+        assert json.loads(message["tool_calls"][0]["function"]["arguments"]).keys() == {"city"}
+    else:
+        assert json.loads(message["content"]).keys() == {"name", "age"}
 
 
 def test_the_openai_program_streams(server_url: str):

@@ -155,6 +155,9 @@ def test_a_schema_that_cannot_be_compiled_is_the_tools():
     with pytest.raises(InvalidRequest, match=r"^tools is too deep") as caught, ready.own_names():
         raise InvalidRequest("structured_outputs.json is too deep", param="structured_outputs.json")
     assert caught.value.param == "tools"
+    with pytest.raises(InvalidRequest, match=r"^it by tools is") as caught, ready.own_names():
+        raise InvalidRequest("it by structured_outputs.json is too long", param="max_tokens")
+    assert caught.value.param == "max_tokens"
     with pytest.raises(InvalidRequest, match=r"^n is") as caught, ready.own_names():
         raise InvalidRequest("n is too large", param="n")
 

@@ -25,6 +25,7 @@ from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import InvalidConfig, InvalidRequest
 from octavo.types.request import Standing
 from octavo.types.sampling_params import SamplingParams
+from octavo.types.structured_outputs import StructuredOutputs
 
 if TYPE_CHECKING:
     from octavo.llm import LLM
@@ -60,6 +61,7 @@ SAMPLING_FIELDS = frozenset(
         "skip_special_tokens",
         "stop",
         "stop_token_ids",
+        "structured_outputs",
         "temperature",
         "timeout_s",
         "top_k",
@@ -83,7 +85,8 @@ def generate(
         typer.Argument(
             metavar="FILE.jsonl",
             help='One JSON object per line, with "prompt" or "messages", and optionally "id" and '
-            "fields of a request (max_tokens, n, priority, ...). - reads standard input.",
+            "fields of a request (max_tokens, n, structured_outputs, priority, ...). - reads "
+            "standard input.",
         ),
     ],
     output: Annotated[
@@ -187,6 +190,8 @@ def _params(
     fields: dict[str, object], defaults: SamplingParams
 ) -> SamplingParams | BeamSearchParams:
     own, search = _only(fields, SAMPLING_FIELDS), _only(fields, BEAM_FIELDS)
+    if own.get("structured_outputs") is not None:
+        own["structured_outputs"] = _form(own["structured_outputs"])
     is_search = search.pop("use_beam_search", False)
     if not isinstance(is_search, bool):
         raise InvalidRequest("use_beam_search must be a boolean", param="use_beam_search")
@@ -197,6 +202,16 @@ def _params(
         name = min(search)
         raise InvalidRequest(f"{name} needs use_beam_search to be true", param=name)
     return defaults.clone(**own)
+
+
+def _form(value: object) -> StructuredOutputs:
+    known = StructuredOutputs.__dataclass_fields__
+    if not isinstance(value, dict) or not value.keys() <= known.keys():
+        raise InvalidRequest(
+            f"structured_outputs must be an object of {', '.join(known)}",
+            param="structured_outputs",
+        )
+    return StructuredOutputs(**cast("Any", value))
 
 
 def _only(fields: dict[str, object], names: frozenset[str]) -> dict[str, object]:

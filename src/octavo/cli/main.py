@@ -123,9 +123,11 @@ def octavo_command(
 
 
 def _add(name: str, function: Any, *examples: str, cls: type[TyperCommand] | None = None) -> None:
-    """Examples stand one per paragraph, because help text is reflowed."""
+    """Examples stand one per paragraph, because help text is reflowed. Typer keeps the docstring's
+    own line breaks, which fit no terminal but the editor's."""
     epilog = "\n\n".join(("Examples:", *examples))
-    app.command(name, epilog=epilog, cls=cls)(function)
+    text = "\n\n".join(" ".join(part.split()) for part in function.__doc__.split("\n\n"))
+    app.command(name, epilog=epilog, help=text, cls=cls)(function)
 
 
 _add("run", run.run, *run.EXAMPLES)

@@ -85,11 +85,11 @@ def serve(
     config: Config = None,
     **knobs: Any,
 ) -> None:
-    """Serve a model over HTTP, with OpenAI's API and Anthropic's messages.
+    """Serve a model over HTTP, with OpenAI's and Anthropic's APIs.
 
     Routes: /v1/chat/completions, /v1/completions, /v1/responses, /v1/messages, /v1/models,
-    /tokenize, /health, /load, /metrics; look inside with octavo ps, blocks, pmap and vmstat.
-    SIGTERM or Ctrl-C lets running answers finish first.
+    /tokenize, /health, /load, /metrics; GET /docs lists all. Look inside with octavo ps, blocks,
+    pmap and vmstat. SIGTERM or Ctrl-C lets running answers finish first.
     """
     server = take_config(knobs)
     options = {

@@ -252,6 +252,6 @@ def _check_closes(grammar: CompiledGrammar, num_tokens: int, param: str) -> None
     if len(grammar.ending) > num_tokens:
         raise InvalidRequest(
             f"max_tokens leaves {num_tokens} tokens; a complete answer by {param} takes"
-            f" {len(grammar.ending)} or more, and closes_in_time asks for one",
+            f" {len(grammar.ending)} or more",
             param="max_tokens",
         )

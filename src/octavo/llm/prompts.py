@@ -10,6 +10,7 @@ from typing import Any
 from octavo.engine.admission import PromptDict
 from octavo.types.beam_search_params import BeamSearchParams
 from octavo.types.errors import InvalidRequest
+from octavo.types.param_checks import shown
 from octavo.types.request import Standing
 from octavo.types.sampling_params import SamplingParams
 
@@ -36,6 +37,11 @@ def normalise_params(params: Params | Sequence[Params] | None, count: int) -> li
         params = SamplingParams()
     if isinstance(params, Params):
         return [params] * count
+    if not isinstance(params, list | tuple):
+        raise InvalidRequest(
+            f"sampling_params must be SamplingParams or a list of them, got {shown(params)}",
+            param="sampling_params",
+        )
     shared = list(params)
     if len(shared) != count:
         raise InvalidRequest(

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from octavo.types.errors import InvalidRequest
 
 SHOWN_MAX = 60  # characters of a refused value that a message repeats
+UNBOUNDED = 2**31 - 1  # an upper end from here on is the type's, and tells a caller nothing
 
 
 def check_number(name: str, value: object, low: float, high: float) -> None:
@@ -25,9 +26,8 @@ def check_above(name: str, value: object, low: float, high: float) -> None:
 
 def check_integer(name: str, value: object, low: int, high: int) -> None:
     if type(value) is not int or not low <= value <= high:
-        is_above = type(value) is int and value > high
-        bound = f"<= {high}" if is_above else f">= {low}"
-        raise InvalidRequest(f"{name} must be an integer {bound}, got {shown(value)}", param=name)
+        limits = f">= {low}" if high >= UNBOUNDED else f"in [{low}, {high}]"
+        raise InvalidRequest(f"{name} must be an integer {limits}, got {shown(value)}", param=name)
 
 
 def check_switch(name: str, value: object) -> None:

@@ -55,7 +55,7 @@ class SamplingParams:
 
     n                   samples per prompt, >= 1; above 1 they share the prompt's memory
     best_of             None, or how many samples to draw, >= n: the n likeliest are given
-    temperature         >= 0; below 1e-5 means greedy
+    temperature         [0, 2]; below 1e-5 means greedy
     top_p               (0, 1]; 1 keeps every token
     top_k               0 or -1 keeps every token
     min_p               [0, 1]; drops tokens less likely than min_p times the likeliest
@@ -70,7 +70,6 @@ class SamplingParams:
     detokenize          False: ids only, no text
     skip_special_tokens leave control tokens out of the text
     keep_special_ids    but not these: what reads the text looks for them
-    structured_outputs  None, or the form that the text must have
     on_overflow         a prompt that is too long is refused, or cut as this says
     timeout_s           seconds from arrival to the last token; the request then ends by "timeout"
     queue_timeout_s     seconds from arrival to the first step
@@ -89,7 +88,7 @@ class SamplingParams:
                         0 or -1 keeps every one
     logprobs_mode       "raw_logprobs", of the model's distribution, or "processed_logprobs", of the
                         one that is drawn from; those of the prompt are always raw
-    structured_outputs  the form that the answer must have
+    structured_outputs  None, or the form that the answer must have
 
     The order in which all of these act is in ``docs/sampling.md``.
     """
@@ -135,7 +134,6 @@ class SamplingParams:
         _check_stops(self)
         _check_tokens(self)
         _check_switches(self)
-        _check_structured(self)
         _check_structured(self)
 
     @property
@@ -192,7 +190,7 @@ def _check_numbers(params: SamplingParams) -> None:
     for name in ("presence_penalty", "frequency_penalty"):
         check_number(name, getattr(params, name), -PENALTY_MAX, PENALTY_MAX)
     check_above("repetition_penalty", params.repetition_penalty, 0.0, REPETITION_PENALTY_MAX)
-    check_integer("top_k", params.top_k, 0, 2**31 - 1)
+    check_integer("top_k", params.top_k, 0, 2**31 - 1)  # -1 has become 0
     check_integer("min_tokens", params.min_tokens, 0, 2**31 - 1)
     if params.max_tokens is not None:
         check_integer("max_tokens", params.max_tokens, 1, 2**31 - 1)
@@ -281,7 +279,8 @@ def _check_structured(params: SamplingParams) -> None:
         return
     if not isinstance(wish, StructuredOutputs):
         raise InvalidRequest(
-            f"structured_outputs must be StructuredOutputs, got {shown(wish)}",
+            f"structured_outputs must be StructuredOutputs(json=...) or another form of it,"
+            f" got {shown(wish)}",
             param="structured_outputs",
         )
     # A token that is put in another's place has no logprob that anybody has computed.

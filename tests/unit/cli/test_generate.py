@@ -176,6 +176,9 @@ def test_a_line_says_how_it_stands_and_what_becomes_of_too_much(batch):
         ({"use_beam_search": True, "stop": "x"}, "stop"),
         ({"length_penalty": 2}, "length_penalty"),
         ({"n": 2}, "n"),
+        ({"structured_outputs": ["a"]}, "structured_outputs"),
+        ({"structured_outputs": {"choices": ["a"]}}, "structured_outputs"),
+        ({"structured_outputs": {"choice": ["a"], "regex": "a"}}, "structured_outputs"),
     ],
 )
 def test_a_bad_wish_fails_its_own_line(batch, fields, param):

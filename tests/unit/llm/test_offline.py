@@ -70,6 +70,7 @@ def test_without_sampling_params_vllms_defaults_hold():
         (["ok", {}], FOUR, "a prompt is a string"),
         (5, FOUR, "a prompt is a string"),
         (["ok", "ok"], [FOUR], "1 sampling_params for 2 prompts"),
+        (["ok"], {"max_tokens": 4}, "must be SamplingParams or a list of them, got {'max_tokens"),
         (["ok"], ["no"], "must be SamplingParams"),
     ],
 )

@@ -33,14 +33,13 @@ def test_the_lower_end_may_be_open() -> None:
 
 @pytest.mark.parametrize("value", [1.0, True, "1", -1, None])
 def test_an_integer_is_one(value: object) -> None:
-    with pytest.raises(InvalidRequest, match="field must be an integer >= 0"):
+    with pytest.raises(InvalidRequest, match=r"field must be an integer in \[0, 7\], got"):
         check_integer("field", value, 0, 7)
 
 
-@pytest.mark.parametrize("value", [8, 2**70])
-def test_an_integer_that_is_too_large_is_told_how_large_it_may_be(value: int) -> None:
-    with pytest.raises(InvalidRequest, match="field must be an integer <= 7, got"):
-        check_integer("field", value, 0, 7)
+def test_an_upper_end_that_is_the_types_is_not_told() -> None:
+    with pytest.raises(InvalidRequest, match="field must be an integer >= 0, got -5"):
+        check_integer("field", -5, 0, 2**31 - 1)
 
 
 @pytest.mark.parametrize("value", [0, 1, "true", None])

@@ -35,6 +35,7 @@ from octavo.types.ports import Tokenizer
 from octavo.types.sampling_params import SamplingParams
 
 CALLED = "tool_calls"  # the finish reason of an answer that calls
+FORM = "structured_outputs.json"  # what the gate calls the form of a forced call
 
 
 async def create(request: Request, service: Service) -> Response:
@@ -78,20 +79,16 @@ class ReadyChat:
 
     @contextmanager
     def own_names(self) -> Iterator[None]:
-        """What cannot be compiled are the tools' schemas then, whatever the gate calls them."""
+        """The form was made from the tools' schemas then, whatever the gate calls it."""
         try:
             yield
         except InvalidRequest as error:
-            if not self.is_forced:
+            if not self.is_forced or FORM not in str(error):
                 raise
-            if (error.param or "").startswith("structured_outputs"):
-                message = str(error).replace(str(error.param), "tools")
-                raise InvalidRequest(message, param="tools") from None
-            message = str(error).replace("answer by structured_outputs.json", "call of a tool")
-            if message != str(error):  # there is no room for one
-                message = message.removesuffix(", and closes_in_time asks for one")
-                raise InvalidRequest(message, param=error.param) from None
-            raise
+            message = str(error).replace(f"answer by {FORM}", "call of a tool")
+            message = message.removesuffix(", and closes_in_time asks for one")
+            param = "tools" if (error.param or "").startswith(FORM) else error.param
+            raise type(error)(message.replace(FORM, "tools"), param=param) from None
 
 
 def prepare(chat: ChatRequest, service: Service) -> ReadyChat:

@@ -36,16 +36,21 @@ UNSUPPORTED: dict[str, Callable[[object], bool]] = {
     "audio": lambda value: False,
     "chat_template": lambda value: False,
     "chat_template_kwargs": lambda value: value == {},
+    "closes_in_time": lambda value: value is False,
     "continue_final_message": lambda value: value is False,
+    "detokenize": lambda value: value is True,
+    "disable_any_whitespace": lambda value: value is False,
     "documents": lambda value: value == [],
     "function_call": lambda value: value == "none",
     "functions": lambda value: value == [],
     "grammar": lambda value: value == "",
     "guided_whitespace_pattern": lambda value: False,
     "json_schema": lambda value: False,
+    "keep_special_ids": lambda value: value == [],
     "kv_transfer_params": lambda value: False,
     "logits_processors": lambda value: value == [],
     "modalities": lambda value: value == ["text"],
+    "n_predict": lambda value: False,
     "prediction": lambda value: False,
     "prompt_embeds": lambda value: False,
     "reasoning_effort": lambda value: value == "none",
@@ -60,8 +65,18 @@ UNSUPPORTED: dict[str, Callable[[object], bool]] = {
     "web_search_options": lambda value: False,
 }
 
-# What took the place of some of them.
-OBSOLETE = {"functions": "tools", "function_call": "tool_choice"}
+# What to use in the place of some of them.
+OBSOLETE = {
+    "closes_in_time": "structured_outputs.closes_in_time",
+    "disable_any_whitespace": "structured_outputs.disable_any_whitespace",
+    "functions": "tools",
+    "function_call": "tool_choice",
+    "grammar": "guided_grammar",
+    "guided_whitespace_pattern": "structured_outputs.disable_any_whitespace",
+    "json_schema": "response_format",
+    "n_predict": "max_tokens",
+    "truncate_prompt_tokens": "on_overflow",
+}
 
 
 class UnknownFields:
