@@ -28,6 +28,7 @@ from octavo.types.request import Request, ServiceClass
 from octavo.types.sampling_params import SamplingParams
 from octavo.types.sequence import Sequence, SequenceGroup, SequenceStatus
 from octavo.types.step import RowSampling
+from scheduler_settings import settings_drawn
 from transitions import CountedMachine
 
 BLOCK_SIZE = 4
@@ -49,29 +50,6 @@ EDGES = {
 }
 
 picks = st.integers(0, 1 << 16)
-settings_drawn = st.fixed_dictionaries(
-    {
-        "max_num_seqs": st.integers(2, 6),
-        "max_num_batched_tokens": st.sampled_from([3, 5, 8, 40]),
-        "scheduling_policy": st.sampled_from(["fcfs", "priority", "sjf", "hrrn", "lpm", "fair"]),
-        "max_queue_wait_s": st.sampled_from([0, 5]),
-        "lookahead_window": st.sampled_from([0, 2, 8]),
-        "max_overtakes": st.sampled_from([0, 2, 16]),
-        "admission_reserve": st.sampled_from(["none", "prompt", "expected", "full"]),
-        "max_num_partial_prefills": st.sampled_from([1, 2, 4]),
-        "max_long_partial_prefills": st.sampled_from([1, 2]),
-        "long_prefill_token_threshold": st.sampled_from([0, 16]),
-        "slo_itl_ms": st.sampled_from([None, 2.0]),
-        "preemption_mode": st.sampled_from(["swap", "swap", "recompute", "auto", "legacy"]),
-        "max_preemptions": st.sampled_from([0, 1, 3]),
-        "priority_preemption": st.booleans(),
-        "partial_preemption": st.booleans(),
-        "batch_reserve": st.sampled_from([0, 0.2, 0.5]),
-        "high_watermark": st.sampled_from([0, 0.02, 0.3]),
-        "max_num_active_seqs": st.sampled_from([None, None, 2]),
-        "prefill_share": st.sampled_from([1, 0.3]),
-    }
-)
 
 
 @dataclass
@@ -340,6 +318,11 @@ class SchedulerMachine(CountedMachine):
     def reset(self, number: int) -> None:
         if number % 4:
             return self.did_nothing()  # rarely, or nothing would ever be found
+        if number % 8 == 0:
+            self.scheduler.preempt_all()
+            assert not self.scheduler.running
+            assert not self.scheduler.swapped
+            assert self.blocks.usage().num_referenced == self.blocks.usage().num_pinned
         self.blocks.reset_prefix_cache()
 
     # The worker
@@ -391,10 +374,12 @@ class SchedulerMachine(CountedMachine):
         return {i for i, losses in relying.items() if self.lives[i].num_losses == losses}
 
     def crash(self, flight: Flight) -> None:
-        """Who computed in it is lost, or came back with it; who is swapped begins anew, if it moved
-        anything; nobody else notices."""
+        """Who computed in it is lost, or came back with it; who is swapped, or came back in a later
+        step, begins anew, if it moved anything; nobody else notices."""
         expected = self.still(flight.workers | flight.returned)
         swapped = {seq.seq_id for seq in self.unfinished() if seq.status is SequenceStatus.SWAPPED}
+        for later in self.in_flight:
+            swapped |= self.still(later.returned)
         lost = self.scheduler.fail_step()
         dropped = swapped if flight.has_swaps else set()
         assert {seq.seq_id for seq in lost} == expected - dropped

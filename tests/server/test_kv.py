@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -81,6 +82,24 @@ def test_list_unpin_reset(site):
     assert site.post("/reset_prefix_cache").json() == {"success": True, "all_free": True}
     assert site.pins() == []
     assert site.cached(PROMPT) == 0
+
+
+def test_a_reset_of_what_runs_changes_no_answer(site):
+    ask = {"prompt": PROMPT, "max_tokens": 30, "temperature": 0}
+    alone = site.post("/v1/completions", **ask).json()["choices"][0]["text"]
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(site.post, "/v1/completions", **ask)
+        for _ in range(10):
+            reply = site.post("/reset_prefix_cache", preempt_running=True)
+            assert (reply.status_code, reply.json()["success"]) == (200, True)
+    assert answer.result().json()["choices"][0]["text"] == alone
+
+
+def test_a_reset_needs_no_body_and_takes_no_other(site):
+    assert httpx.post(site.url + "/reset_prefix_cache", trust_env=False).status_code == 200
+    for body, param in (({"preempt_running": 1}, "preempt_running"), ({"colour": 1}, "colour")):
+        reply = site.post("/reset_prefix_cache", **body)
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
 @pytest.mark.parametrize("content", [PROMPT, [{"type": "text", "text": PROMPT}]])

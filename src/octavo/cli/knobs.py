@@ -69,23 +69,38 @@ _KNOBS: dict[str, tuple[Knob, ...]] = {
             "scheduling_policy",
             "NAME",
             "Who starts first: fcfs (arrival), priority, sjf (fewest tokens to compute), hrrn "
-            "(waiting against work), lpm (longest cached prefix), fair (user served least).",
+            "(waiting against work), lpm (longest cached prefix), fair (user served least), "
+            "weighted (by the five weights below).",
         ),
+        Knob("priority_weight", "X", "weighted: of a request's priority; the least sum is first."),
+        Knob("ageing_weight", "X", "weighted: of a second waited. 0: some may wait for ever."),
+        Knob("token_weight", "X", "weighted: of a prompt token that is to be computed."),
+        Knob("block_weight", "X", "weighted: of a block that the request is counted for."),
+        Knob("sample_weight", "X", "weighted: of each sample (n)."),
         Knob(
             "max_queue_wait_s",
             "SECONDS",
             "Who has waited longer starts before everybody who has not, whatever the policy. 0: "
             "never.",
         ),
+        Knob(
+            "promoted_share",
+            "SHARE",
+            "Share of a step's prompt tokens, 0 to 0.9, kept for those who have.",
+        ),
         Knob("admission_window", "N", "Waiting requests that are compared for a start."),
         Knob("lookahead_window", "N", "Requests that are tried after one that does not fit."),
         Knob("max_overtakes", "N", "Requests that may pass one which does not fit; then all wait."),
         Knob(
+            "max_overtake_steps", "STEPS", "So long after the first has passed, too. 0: no bound."
+        ),
+        Knob(
             "admission_reserve",
             "NAME",
             "Blocks that must be free for a start: none (for the first chunk), prompt, expected "
-            "(also for an answer of mean length), full (for the longest answer: nobody is ever "
-            "preempted, and fewer run), max_model_len (as a contiguous cache must: to compare).",
+            "(also for an answer of its class's mean length), full (for the longest answer: nobody "
+            "is ever preempted, and fewer run), max_model_len (as a contiguous cache must: to "
+            "compare).",
         ),
         Knob(
             "max_num_active_seqs",
@@ -115,6 +130,12 @@ _KNOBS: dict[str, tuple[Knob, ...]] = {
             "priority_preemption",
             None,
             "Let a more urgent class take running requests' blocks from the less urgent ones.",
+        ),
+        Knob(
+            "priority_preemption_gap",
+            "N",
+            "Under policy priority, let a request take them from one of its class whose priority "
+            "is higher by so much. 0: never.",
         ),
         Knob("max_num_partial_prefills", "N", "Prompts that share the steps while they are read."),
         Knob(

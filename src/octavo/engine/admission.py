@@ -242,7 +242,8 @@ class Admission:
     def _check_standing(self, standing: Standing) -> None:
         if standing.priority != 0 and not self._limits.has_priorities:
             raise InvalidRequest(
-                f"priority must be 0 unless scheduling_policy is priority; got {standing.priority}",
+                "priority must be 0 unless scheduling_policy is priority or weighted;"
+                f" got {standing.priority}",
                 param="priority",
             )
 

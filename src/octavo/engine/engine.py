@@ -235,6 +235,17 @@ class Engine:
         self.watchdog.has_work(bool(self._groups))
         return self.take_outputs()
 
+    def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
+        """Forget everything cached, pins included; with ``preempt_running``, after every request
+        inside has given up what was computed for it, which changes no answer. O(blocks).
+
+        Whether all of its memory is back: what requests hold is not, nor what a step in flight may
+        still touch.
+        """
+        if preempt_running:
+            self._scheduler.preempt_all()
+        return self._blocks.reset_prefix_cache()
+
     def take_outputs(self) -> list[RequestOutput]:
         """Outputs that are ready without a step; ``step`` returns these too."""
         outputs, self._outbox = self._outbox, []

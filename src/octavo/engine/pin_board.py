@@ -74,11 +74,13 @@ class PinBoard:
         """Oldest first."""
         return list(self._pins.values())
 
-    def reset_prefix_cache(self, engine: Engine) -> bool:
-        """Forget everything cached, pins included. Whether all of its memory is free again."""
+    def reset_prefix_cache(self, engine: Engine, *, preempt_running: bool = False) -> bool:
+        """Forget everything cached, pins included. Whether all of its memory is free again, but
+        for what a step in flight still touches. ``preempt_running``: requests inside first give up
+        what was computed for them."""
         self._pins.clear()
         self._ids.clear()
-        return engine.blocks.reset_prefix_cache()
+        return engine.reset_prefix_cache(preempt_running=preempt_running)
 
     def _forget(self, pin_id: str) -> Pin:
         pin = self._pins.pop(pin_id)

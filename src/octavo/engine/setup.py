@@ -45,7 +45,7 @@ def admission_limits(config: EngineConfig, blocks: BlockManager) -> AdmissionLim
         blocks.block_size,
         scheduler.max_num_seqs,
         num_window_blocks=blocks.window.num_blocks_max,
-        has_priorities=scheduler.scheduling_policy == "priority",
+        has_priorities=scheduler.scheduling_policy in ("priority", "weighted"),
     )
 
 

@@ -33,7 +33,6 @@ from octavo.types.errors import CorruptState, EngineStopped, InvalidRequest
 from octavo.types.sampling_params import OutputKind, SamplingParams
 
 if TYPE_CHECKING:
-    from octavo.cache.block_manager import BlockManager
     from octavo.engine.admission import Admission
     from octavo.types.outputs import RequestOutput
     from octavo.types.ports import Tokenizer
@@ -46,8 +45,7 @@ class SyncEngine(Protocol):
     @property
     def admission(self) -> Admission: ...
 
-    @property
-    def blocks(self) -> BlockManager: ...
+    def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool: ...
 
     def add_request(
         self, request_id: str, prompt: PromptDict, params: Params, *, standing: Standing
@@ -287,11 +285,12 @@ class LLM:
         finally:
             self._abort(open_ids)
 
-    def reset_prefix_cache(self) -> bool:
+    def reset_prefix_cache(self, *, preempt_running: bool = False) -> bool:
         """Forget every cached prefix, pins included. Whether all of its memory is free again: what
-        runs keeps its own."""
+        runs keeps its own, or, with ``preempt_running``, gives it up first and computes it anew."""
         with self._turn():
-            return self._alive().engine.blocks.reset_prefix_cache()
+            engine = self._alive().engine
+            return engine.reset_prefix_cache(preempt_running=preempt_running)
 
     def close(self) -> None:
         """Free weights, KV cache and threads. Idempotent; later calls raise ``EngineStopped``.

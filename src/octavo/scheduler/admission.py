@@ -7,7 +7,7 @@ from octavo.cache.block_manager import AllocStatus, BlockManager
 from octavo.scheduler.batch_reserve import BatchReserve
 from octavo.scheduler.delay import DelayFactor
 from octavo.scheduler.draft import Draft
-from octavo.scheduler.policy import Policy
+from octavo.scheduler.policy import PROMOTED_BAND, Policy, outranks, preemption_gap
 from octavo.scheduler.prefix_wait import who_computes
 from octavo.scheduler.pressure import Pressure
 from octavo.scheduler.queues import Queues
@@ -26,8 +26,9 @@ class Starter:
     """Starts groups in the order of one priority function, waiting and swapped ones compared alike.
 
     Who does not fit is passed by others that do, for a while: at most ``lookahead_window`` are
-    tried, and once ``max_overtakes`` groups have passed the first in line, nobody starts before it
-    does. So its delay is bounded by the run of so many groups.
+    tried, and once ``max_overtakes`` groups have passed the first in line, or so many steps as
+    ``max_overtake_steps`` after the first of them did, nobody starts before it does. So its delay
+    is bounded by the run of so many groups, all of them begun within so many steps.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Starter:
         self._batch = batch
         self._pressure = pressure
         self._config = config
+        self._gap = preemption_gap(config)
         self._long = config.long_prefill_token_threshold or config.max_num_batched_tokens
 
     def start_groups(self, draft: Draft, now: float) -> None:
@@ -83,7 +85,8 @@ class Starter:
         for group in candidates:
             if draft.budget < 1 or draft.num_partial >= self._config.max_num_partial_prefills:
                 return
-            if draft.share() < 1 and group in self._queues.waiting:
+            is_promoted = group.rank[0] == PROMOTED_BAND
+            if draft.share(is_promoted) < 1 and group in self._queues.waiting:
                 continue  # the step is full of prompts: nobody is kept out by blocks
             is_long = self.is_long(group)
             if is_long and draft.num_long >= self._config.max_long_partial_prefills:
@@ -91,7 +94,7 @@ class Starter:
             if head is not None:
                 num_tried += 1
                 too_far = num_tried > self._config.lookahead_window
-                if too_far or head.num_overtakes >= self._config.max_overtakes:
+                if too_far or self._is_owed(head, draft.step_id):
                     return
             num_awaiting = draft.num_awaiting
             if not self._may_join(group):
@@ -103,14 +106,23 @@ class Starter:
                 continue
             draft.num_long += is_long
             group.num_overtakes = 0
+            group.overtaken_step = None
             if head is not None:
                 head.num_overtakes += 1
+                head.overtaken_step = head.overtaken_step or draft.step_id
+
+    def _is_owed(self, head: SequenceGroup, step_id: int) -> bool:
+        """Has the first in line been passed by so many, or for so long, that all wait for it?"""
+        if head.num_overtakes >= self._config.max_overtakes:
+            return True
+        steps_max, since = self._config.max_overtake_steps, head.overtaken_step
+        return since is not None and steps_max > 0 and step_id - since >= steps_max
 
     def _is_let_in(self, group: SequenceGroup) -> bool:
-        """While blocks have been short and the high mark is not reached, only groups of a more
-        urgent class than somebody who runs may start."""
+        """While blocks have been short and the high mark is not reached, only groups that are more
+        urgent than somebody who runs may start."""
         last = self._queues.running.last
-        return last is None or group.rank[0] < last.rank[0] or not self._is_held
+        return last is None or not self._is_held or outranks(group.rank, last.rank, self._gap)
 
     def num_to_start(self) -> int:
         """Waiting groups that may start when there is room."""
@@ -144,6 +156,9 @@ class Starter:
         num_cached = self._blocks.probe(key, tokens).num_cached_tokens
         self._found[group.seniority] = (self._num_passes, num_cached)
         return num_cached
+
+    def num_blocks(self, group: SequenceGroup) -> int:
+        return self.reserve.num_blocks_for(group)
 
     def _candidates(self, now: float) -> list[SequenceGroup]:
         """The groups to try, in order. A window bounds the cost when thousands wait."""

@@ -23,6 +23,7 @@ class Draft:
     """budget         tokens that may still be added to the step
     prefill_left   of these, tokens that may go to prompts: the decodes of running sequences are
                    set aside, so that they come first without being served first
+    num_kept_back  of these, tokens that only prompts of promoted groups may have
     num_sharers    prompts among which ``prefill_left`` is still to be shared
     num_awaiting   groups that could start and wait for a prefix that is being computed
     num_partial    prompts that this step leaves unfinished; ``num_long`` of those in progress are
@@ -35,6 +36,7 @@ class Draft:
     step_id: int
     budget: int
     prefill_left: int = 0
+    num_kept_back: int = 0
     num_sharers: int = 0
     num_partial: int = 0
     num_long: int = 0
@@ -54,19 +56,24 @@ class Draft:
     num_prefill_tokens: int = 0
     num_context_tokens: int = 0  # that the step's tokens attend to, one term per row
 
-    def share(self) -> int:
+    def share(self, is_promoted: bool = False) -> int:
         """Tokens for the next prompt to be served: an equal part of what is left, rounded up.
 
         A prompt that needs less leaves more to those behind it, so short prompts are whole in the
         step that starts them while a long one beside them goes on in pieces.
         """
         sharers = max(1, self.num_sharers)
-        return min(self.budget, -(-self.prefill_left // sharers))
+        return max(0, min(self.budget, self.part(self.prefill_left, sharers, is_promoted)))
 
-    def piece(self, lag: int, start: int) -> int:
+    def part(self, left: int, sharers: int, is_promoted: bool) -> int:
+        """Of ``left`` tokens an equal part, of what is not kept back; or more, of what is."""
+        kept = min(left, self.num_kept_back)
+        return max(kept, -(-left // sharers)) if is_promoted else -(-(left - kept) // sharers)
+
+    def piece(self, lag: int, start: int, is_promoted: bool = False) -> int:
         """Tokens for the next prompt to be served, of which ``lag`` from ``start`` on are to be
         computed. One that lets others pass gets a single token, and more when they are served."""
-        share = self.share()
+        share = self.share(is_promoted)
         if lag <= share:
             return lag
         return min(share, 1 if self.lets_pass else chunk_max(start))

@@ -8,7 +8,7 @@ from octavo.scheduler.admission import Starter
 from octavo.scheduler.batch_reserve import BatchReserve
 from octavo.scheduler.draft import Draft
 from octavo.scheduler.pace import Pace
-from octavo.scheduler.policy import Policy
+from octavo.scheduler.policy import PROMOTED_BAND, Policy
 from octavo.scheduler.preemption import Preemptor
 from octavo.scheduler.pressure import Pressure
 from octavo.scheduler.queues import Queues
@@ -57,7 +57,7 @@ class Planner:
         )
         self._has_let_pass = False  # in the last plan, prompts that it did not finish
         self.to_preempt: list[SequenceGroup] = []  # in the next plan, whether it must be or not
-        self._urgency = Urgency(queues, self.preemptor)
+        self._urgency = Urgency(queues, self.preemptor, config)
         self._queues = queues
         self._blocks = blocks
         self._pace = pace
@@ -97,8 +97,23 @@ class Planner:
         if self.starter.blocked is None:  # else whoever waits could not use a share
             room = max(0, self._config.max_num_partial_prefills - draft.num_sharers)
             draft.num_sharers += min(room, self.starter.num_to_start())
+        kept_back = self._config.promoted_share if self._has_promoted() else 0.0
+        draft.num_kept_back = int(kept_back * draft.prefill_left)
         # Not twice running: however many short prompts come, a long one gets every second step.
         draft.lets_pass = draft.num_sharers > 1 and not self._has_let_pass
+
+    def _has_promoted(self) -> bool:
+        """Is somebody who has waited too long in line, or at its prompt? The promoted are the first
+        of each queue."""
+        first = self._queues.waiting.first
+        if first is not None and first.rank[0] == PROMOTED_BAND:
+            return True
+        for group in self._queues.running:
+            if group.rank[0] != PROMOTED_BAND:
+                return False
+            if group.num_outputs == 0:
+                return True
+        return False
 
     def _fill(self, draft: Draft, now: float, num_inflight: int) -> None:
         for group in self.to_preempt:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Protocol
 
 from octavo.scheduler.queues import RankedQueue
+from octavo.types.config import SchedulerConfig
 from octavo.types.request import ServiceClass
 from octavo.types.sequence import SequenceGroup
 
@@ -28,6 +30,9 @@ class View(Protocol):
 
     def num_cached(self, group: SequenceGroup) -> int:
         """Tokens that need not be computed."""
+
+    def num_blocks(self, group: SequenceGroup) -> int:
+        """Blocks that the group is counted for at its start (``admission_reserve``)."""
 
 
 class Policy(Protocol):
@@ -116,6 +121,27 @@ class HighestResponseRatio(_Base):
         return -(now - group.arrival_time + work_s) / work_s
 
 
+class Weighted(_Base):
+    """By a score of what the caller asks for, the waiting, and the cost, each with its weight.
+
+    The score of one who waits rises by ``ageing_weight`` a second against that of whoever comes
+    later, so with such a weight only those who arrive within (difference of their other terms) /
+    ``ageing_weight`` seconds can ever start before it: the wait is bounded against any stream.
+    """
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+
+    def key(self, group: SequenceGroup, now: float, view: View) -> float:
+        weights = self._config
+        cost = weights.token_weight * view.num_uncached(group)
+        cost += weights.sample_weight * group.num_seats
+        if weights.block_weight:
+            cost += weights.block_weight * view.num_blocks(group)
+        waited = weights.ageing_weight * (now - group.arrival_time)
+        return weights.priority_weight * group.request.priority + cost - waited
+
+
 class LongestPrefixMatch(_Base):
     """By the tokens found in the cache, the most first: they are still there now."""
 
@@ -178,19 +204,35 @@ class FairShare(_Base):
                 self._floor = 0.0
 
 
-POLICIES: dict[str, Callable[[float], Policy]] = {
-    "fcfs": FirstComeFirstServed,
-    "priority": lambda bonus_s: RequestPriority(),
-    "sjf": lambda bonus_s: ShortestJobFirst(),
-    "hrrn": lambda bonus_s: HighestResponseRatio(),
-    "lpm": lambda bonus_s: LongestPrefixMatch(),
-    "fair": lambda bonus_s: FairShare(),
+POLICIES: dict[str, Callable[[SchedulerConfig], Policy]] = {
+    "fcfs": lambda config: FirstComeFirstServed(config.swapped_bonus_s),
+    "priority": lambda config: RequestPriority(),
+    "sjf": lambda config: ShortestJobFirst(),
+    "hrrn": lambda config: HighestResponseRatio(),
+    "weighted": Weighted,
+    "lpm": lambda config: LongestPrefixMatch(),
+    "fair": lambda config: FairShare(),
 }
 
 
-def make_policy(name: str, *, swapped_bonus_s: float) -> Policy:
-    return POLICIES[name](swapped_bonus_s)
+def make_policy(config: SchedulerConfig) -> Policy:
+    return POLICIES[config.scheduling_policy](config)
 
 
 def band(group: SequenceGroup) -> float:
     return BANDS[group.request.service_class]
+
+
+def preemption_gap(config: SchedulerConfig) -> float:
+    """By how much another priority must be more urgent to displace somebody of the same class."""
+    gap = config.priority_preemption_gap
+    is_on = config.scheduling_policy == "priority" and config.priority_preemption and gap > 0
+    return gap if is_on else inf
+
+
+def outranks(rank: tuple[float, ...], other: tuple[float, ...], gap: float) -> bool:
+    """Is the first of a more urgent class, or of the same and ahead by the ``gap``? The promoted
+    are ordered by arrival, so no gap counts among them."""
+    if rank[0] == other[0]:
+        return rank[0] != PROMOTED_BAND and other[1] - rank[1] >= gap
+    return rank[0] < other[0]

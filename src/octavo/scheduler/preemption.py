@@ -199,6 +199,22 @@ class Preemptor:
                 self.drop(seq)
         self._queues.waiting.add(group)
 
+    def drop_all(self) -> None:
+        """Every group, of every queue, gives up all it has computed."""
+        running, swapped = list(self._queues.running), list(self._queues.swapped)
+        for group in running:
+            for seq in _open(group):
+                self.drop(seq)
+            self._queues.running.remove(group)
+            self._queues.waiting.add(group)
+        for group in swapped:
+            self.drop_swapped(group)
+        self.counts.num_recomputes += len(running) + len(swapped)
+        for seq in self._kept:
+            if seq.num_kept:
+                self.counts.num_lost_tokens += seq.num_kept
+                self._cut(seq, 0)
+
     def _shrink(self, group: SequenceGroup, draft: Draft) -> bool:
         """Drop the last sample of a group that alone is too large; it branches off again later."""
         open_seqs = _open(group)

@@ -97,10 +97,14 @@ class Queues:
                 return queue
         raise CorruptState(f"request {group.request_id!r} is in no queue")
 
-    def inherit(self, group: SequenceGroup, urgent_band: float) -> None:
-        """Priority inheritance: a running group that a more urgent one waits for gets its class."""
+    def inherit(
+        self, group: SequenceGroup, urgent_band: float, urgent_key: float | None = None
+    ) -> None:
+        """Priority inheritance: a running group that a more urgent one waits for gets its class,
+        and its key in that class if one is given."""
         self.running.remove(group)
-        group.rank = (urgent_band, *group.rank[1:])
+        key = group.rank[1] if urgent_key is None else urgent_key
+        group.rank = (urgent_band, key, group.seniority)
         self.running.add(group)
 
     def num_seats_taken(self) -> int:

@@ -7,7 +7,24 @@ from collections.abc import Iterable
 
 from octavo.cache.block_manager import BlockManager
 from octavo.types.errors import InvalidConfig
+from octavo.types.request import ServiceClass
 from octavo.types.sequence import Sequence, SequenceGroup
+
+ANSWERS_MIN = 8  # of a class, before its own mean is better than that of all
+
+
+class _Mean:
+    """Of all numbers first, of about the last hundred later."""
+
+    __slots__ = ("count", "value")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.value = 0.0
+
+    def observe(self, number: int) -> None:
+        self.count += 1
+        self.value += (number - self.value) / min(self.count, 100)
 
 
 class Reserve:
@@ -15,7 +32,8 @@ class Reserve:
 
     none      nothing: the first chunk of a prompt starts it
     prompt    all known tokens; half a prompt in a full pool would be preempted without any gain
-    expected  and as many more as answers have had on average
+    expected  and as many more as answers of the group's service class have had on average, or
+              those of all classes while this one has had few
     full      and all that ``max_tokens`` allows: then nobody is ever preempted
     max_model_len  the longest that any sequence may be, for each of them, as a contiguous cache has
               to set it aside: the baseline that paging is compared with
@@ -27,14 +45,18 @@ class Reserve:
         self._blocks = blocks
         self.mode = mode
         self._max_model_len = max_model_len or 0
-        self.mean_outputs = 0.0
-        self._num_answers = 0
+        self._mean = _Mean()
+        self._class_means = {one: _Mean() for one in ServiceClass}
 
-    def observe(self, num_outputs: int) -> None:
-        """An answer has ended by itself after so many tokens."""
-        self._num_answers += 1
-        # A mean over all answers first, over about the last hundred later.
-        self.mean_outputs += (num_outputs - self.mean_outputs) / min(self._num_answers, 100)
+    def observe(self, group: SequenceGroup, num_outputs: int) -> None:
+        """An answer of the group has ended by itself after so many tokens."""
+        self._mean.observe(num_outputs)
+        self._class_means[group.request.service_class].observe(num_outputs)
+
+    def num_outputs_expected(self, group: SequenceGroup) -> int:
+        """Tokens that an answer to this group is expected to have. 0 before any has ended."""
+        mean = self._class_means[group.request.service_class]
+        return int(mean.value if mean.count >= ANSWERS_MIN else self._mean.value)
 
     def num_tokens(self, seq: Sequence) -> int:
         """Tokens that this sequence is counted for."""
@@ -44,7 +66,7 @@ class Reserve:
         if self.mode == "full":
             return max(known, seq.num_tokens_max - 1)  # the last token is never computed
         if self.mode == "expected":
-            left = int(self.mean_outputs) - seq.num_outputs
+            left = self.num_outputs_expected(seq.group) - seq.num_outputs
             return min(known + max(0, left), max(known, seq.num_tokens_max - 1))
         return known if self.mode == "prompt" else 0
 

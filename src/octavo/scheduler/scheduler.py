@@ -56,7 +56,7 @@ class Scheduler:
 
     def __init__(self, blocks: BlockManager, config: SchedulerConfig, *, num_rows: int) -> None:
         self.pace = Pace(config)
-        self.policy = make_policy(config.scheduling_policy, swapped_bonus_s=config.swapped_bonus_s)
+        self.policy = make_policy(config)
         self._counts_service = config.scheduling_policy == "fair"
         config = replace(config, max_num_seqs=min(config.max_num_seqs, num_rows))
         self._blocks = blocks
@@ -141,6 +141,15 @@ class Scheduler:
         """Preempt a running group in the next plan, memory short or not: for tests of whole
         engines, whose answers it must not change."""
         self._planner.to_preempt.append(group)
+
+    def preempt_all(self) -> None:
+        """Everybody gives up all that was computed for them, at once and by recompute: nothing of
+        the KV cache is in use then but what the steps in flight still touch.
+
+        For an operator who resets the cache. It does not count against ``max_preemptions``: no
+        group has been pushed aside by another. O(blocks held).
+        """
+        self._preemptor.drop_all()
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
         """Open ``child``, a new sequence of the parent's group whose tokens begin with all that the
@@ -245,7 +254,7 @@ class Scheduler:
         seq.transition(SequenceStatus.FINISHED)
         queue = self._queues.home(group)
         if reason in (FinishReason.STOP, FinishReason.LENGTH):
-            self._planner.starter.reserve.observe(seq.num_outputs)
+            self._planner.starter.reserve.observe(group, seq.num_outputs)
         self._rows.close(seq)
         seq.forget_row()
         self._blocks.free(seq.seq_id)

@@ -9,6 +9,7 @@ from octavo.cache.block_manager import BlockManager
 from octavo.cache.cache_key import CacheKey
 from octavo.scheduler.batch_reserve import BatchReserve
 from octavo.scheduler.draft import Draft, chunk_max
+from octavo.scheduler.policy import PROMOTED_BAND
 from octavo.scheduler.rows import Rows
 from octavo.types.errors import CorruptState
 from octavo.types.sequence import Sequence, SequenceGroup, SequenceStatus
@@ -52,17 +53,21 @@ class Service:
             # The token that ends a sequence by length is never computed, only sampled.
             if lag == 0 or known >= seq.num_tokens_max:
                 continue
-            num_tokens = self._num_tokens(lag, start, draft)
+            num_tokens = self._num_tokens(seq, lag, start, draft)
             if lag > 1 and draft.num_sharers > 0:
                 draft.num_sharers -= 1
             if num_tokens == 0:
                 draft.num_partial += lag > 1
             elif not self._work(seq, num_tokens, draft):
                 return False
-        return is_open or draft.share() < 1 or self.reopen(group.unfinished[0], draft)
+        if is_open or draft.share(_is_promoted(group)) < 1:
+            return True
+        return self.reopen(group.unfinished[0], draft)
 
-    def _num_tokens(self, lag: int, start: int, draft: Draft) -> int:
-        return min(draft.piece(lag, start), self.chunk_max) if lag > 1 else min(draft.budget, 1)
+    def _num_tokens(self, seq: Sequence, lag: int, start: int, draft: Draft) -> int:
+        if lag <= 1:
+            return min(draft.budget, 1)
+        return min(draft.piece(lag, start, _is_promoted(seq.group)), self.chunk_max)
 
     def reopen(self, seq: Sequence, draft: Draft) -> bool:
         """Start a sequence of a group that runs, whatever the watermark."""
@@ -77,7 +82,7 @@ class Service:
         ``num_cached`` is what a probe has found of it, or what it has kept: work begins after that.
         """
         lag = seq.num_tokens - num_cached
-        num_tokens = self._num_tokens(lag, num_cached, draft)
+        num_tokens = self._num_tokens(seq, lag, num_cached, draft)
         if num_tokens < 1 or not self._rows.num_free:
             return False
         if seq.num_kept:
@@ -151,10 +156,12 @@ class Service:
         """Give what is left of the step, in equal parts, to prompts whose share was smaller than
         their need."""
         left, num_cut = draft.spare(), len(draft.cut_short)
+        if not any(_is_promoted(draft.workers[idx][0].group) for idx in draft.cut_short):
+            draft.num_kept_back = 0
         for num_served, idx in enumerate(draft.cut_short):
             seq, _ = draft.workers[idx]
             work = draft.work[idx]
-            part = -(-left // (num_cut - num_served))
+            part = draft.part(left, num_cut - num_served, _is_promoted(seq.group))
             lag = seq.num_tokens - seq.num_planned
             extra = lag if lag <= part else min(part, chunk_max(work.start) - work.num_tokens)
             extra = min(extra, self.chunk_max - work.num_tokens)
@@ -303,6 +310,8 @@ class Service:
         seq.num_planned = end
         draft.budget -= num_tokens
         draft.prefill_left -= num_tokens
+        if _is_promoted(seq.group):
+            draft.num_kept_back = max(0, draft.num_kept_back - num_tokens)
         draft.num_prefill_tokens += num_tokens
 
     def _sampled(self, seq: Sequence, end: int, draft: Draft) -> None:
@@ -335,6 +344,10 @@ class Service:
                 RowWork(seq.row, end, 0, samples=True, logits_of=leader.row, allowed=mask)
             )
             draft.workers.append((seq, seq.epoch))
+
+
+def _is_promoted(group: SequenceGroup) -> bool:
+    return group.rank[0] == PROMOTED_BAND
 
 
 def _allowed(seq: Sequence, samples: bool) -> bytes:

@@ -52,6 +52,14 @@ class UnpinRequest(BaseModel):
     id: str
 
 
+class ResetRequest(BaseModel):
+    """``preempt_running``: requests inside give up their blocks too, and compute them anew."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    preempt_running: bool = False
+
+
 def add_routes(app: FastAPI, service: Service) -> None:
     board = PinBoard()
 
@@ -76,8 +84,14 @@ def add_routes(app: FastAPI, service: Service) -> None:
         return JSONResponse({"object": "list", "data": [_shown(one) for one in pins]})
 
     @app.post("/reset_prefix_cache")
-    async def reset_prefix_cache() -> JSONResponse:
-        is_all_free = await service.engine.ask(board.reset_prefix_cache)
+    async def reset_prefix_cache(request: Request) -> JSONResponse:
+        asked = ResetRequest()
+        headers = request.headers
+        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+            body = await read_json_body(request, service.max_body_bytes)
+            asked = ResetRequest.model_validate_json(body)
+        question = partial(board.reset_prefix_cache, preempt_running=asked.preempt_running)
+        is_all_free = await service.engine.ask(question)
         return JSONResponse({"success": True, "all_free": is_all_free})
 
 

@@ -90,19 +90,31 @@ class SchedulerConfig:
                             filled once and refilled when all of it has ended: the baseline)
     scheduling_policy       who starts first: fcfs (arrival), priority (request priority, then
                             arrival), sjf (fewest tokens to compute), hrrn (waiting against work),
-                            lpm (longest cached prefix), fair (user served least so far)
+                            lpm (longest cached prefix), fair (user served least so far), weighted
+                            (priority, waiting and cost, each with its weight)
+    priority_weight, ageing_weight, token_weight, block_weight, sample_weight
+                            each [0, 1e6], for weighted: per unit of request priority, second of
+                            waiting, token to compute, block counted for and sample. The least of
+                            priority + cost - waiting starts first; with ageing_weight 0 one may
+                            wait for ever
     max_queue_wait_s        seconds, [0, 86400]; who has waited longer starts before everybody who
                             has not, in order of arrival, whatever the policy. 0: never
+    promoted_share          share of a step's prompt tokens, [0, 0.9], that only they may have, when
+                            one of them is in line or at its prompt
     admission_window        waiting groups that are compared for a start, [1, 4096]: bounds the cost
     lookahead_window        groups tried after one that does not fit, [0, 4096]
     max_overtakes           groups that may pass one which does not fit, [0, 2**20]; then all wait
+    max_overtake_steps      steps, [0, 2**20], after the first of them, and all wait. 0: no bound
     admission_reserve       blocks that must be free for a start: none (first chunk), prompt,
-                            expected (prompt and the mean answer so far), full (prompt and
-                            max_tokens: nobody is ever preempted, and fewer run), max_model_len (as
-                            a contiguous cache has to, whatever was asked for: the baseline)
+                            expected (prompt and the mean answer so far of the service class), full
+                            (prompt and max_tokens: nobody is ever preempted, and fewer run),
+                            max_model_len (as a contiguous cache has to, whatever was asked for: the
+                            baseline)
     max_num_active_seqs     sequences that may have begun and not ended, running or preempted,
                             [1, 65536]; a new one waits while others can come back. None: no bound
     priority_preemption     a class may take running sequences' blocks from the classes below it
+    priority_preemption_gap and under policy priority, one whose priority is less by so much may
+                            take them within its class, [0, 2**63 - 1]. 0: never
     batch_reserve           share of blocks and seats that the batch class leaves to the others
                             unless it is alone, [0, 0.9]
     high_watermark          share of the blocks, [0, 0.5], that must be available again before
@@ -137,13 +149,21 @@ class SchedulerConfig:
     max_model_len: int | None = None
     batching: str = "continuous"
     scheduling_policy: str = "fcfs"
+    priority_weight: float = 1.0
+    ageing_weight: float = 1.0
+    token_weight: float = 0.01
+    block_weight: float = 0.0
+    sample_weight: float = 0.0
     max_queue_wait_s: float = 5.0
+    promoted_share: float = 0.25
     admission_window: int = 64
     lookahead_window: int = 8
     max_overtakes: int = 16
-    admission_reserve: str = "prompt"
+    max_overtake_steps: int = 256
+    admission_reserve: str = "expected"
     max_num_active_seqs: int | None = None
     priority_preemption: bool = True
+    priority_preemption_gap: int = 10
     batch_reserve: float = 0.0
     high_watermark: float = 0.02
     prefill_share: float = 1.0
@@ -165,6 +185,9 @@ class SchedulerConfig:
         _check_number("batch_reserve", self.batch_reserve, 0, 0.9)
         _check_number("high_watermark", self.high_watermark, 0, 0.5)
         _check_number("prefill_share", self.prefill_share, 0, 1)
+        _check_number("promoted_share", self.promoted_share, 0, 0.9)
+        for name in ("priority", "ageing", "token", "block", "sample"):
+            _check_number(f"{name}_weight", getattr(self, f"{name}_weight"), 0, 1e6)
         for name, (low, high) in _SCHEDULER_RANGES.items():
             check_range(name, getattr(self, name), low, high)
         for name, choices in _SCHEDULER_CHOICES.items():
@@ -195,6 +218,8 @@ _SCHEDULER_RANGES = {
     "admission_window": (1, 4096),
     "lookahead_window": (0, 4096),
     "max_overtakes": (0, 2**20),
+    "max_overtake_steps": (0, 2**20),
+    "priority_preemption_gap": (0, 2**63 - 1),
     "max_num_partial_prefills": (1, 65536),
     "max_long_partial_prefills": (1, 65536),
     "long_prefill_token_threshold": (0, 2**30),
@@ -204,7 +229,7 @@ _SCHEDULER_RANGES = {
 
 _SCHEDULER_CHOICES = {
     "batching": ("continuous", "static"),
-    "scheduling_policy": ("fcfs", "priority", "sjf", "hrrn", "lpm", "fair"),
+    "scheduling_policy": ("fcfs", "priority", "sjf", "hrrn", "lpm", "fair", "weighted"),
     "admission_reserve": ("none", "prompt", "expected", "full", "max_model_len"),
     "preemption_mode": ("swap", "recompute", "auto", "legacy"),
 }

@@ -178,9 +178,10 @@ class SequenceGroup:
     not a place in a queue, so that a group which was preempted keeps it. Times are seconds on the
     engine's clock. ``rank`` is the order of service while the group runs. It does not change
     with time, so that the first in it stays first until it ends. ``num_overtakes``: groups that
-    started while this one, the first in line, could not. ``num_seqs_max``: sequences it may come to
-    have, when it forks more than it begins with. ``timed_out_by`` names the limit of the request
-    that was missed. ``observer`` is told of each change of a sequence's status, with the one before
+    started while this one, the first in line, could not. ``overtaken_step``: in which
+    the first of them did, None when nobody has. ``num_seqs_max``: sequences it may come to have,
+    when it forks more than it begins with. ``timed_out_by`` names the limit of the request that was
+    missed. ``observer`` is told of each change of a sequence's status, with the one before
     it. ``num_cached_tokens`` of the prompt were found in the cache when it first started.
     """
 
@@ -195,6 +196,7 @@ class SequenceGroup:
         "num_preemptions",
         "num_seqs_max",
         "observer",
+        "overtaken_step",
         "rank",
         "request",
         "seniority",
@@ -214,6 +216,7 @@ class SequenceGroup:
         self.finished_time: float | None = None
         self.num_preemptions = 0
         self.num_overtakes = 0
+        self.overtaken_step: int | None = None
         self.num_seqs_max = 0
         self.timed_out_by: str | None = None
         self.rank: tuple[float, float, int] = (0.0, 0.0, seniority)

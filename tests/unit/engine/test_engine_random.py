@@ -93,6 +93,7 @@ def play(seed: int, num_events: int = 250, fail_rate: float = 0.0) -> History:
         max_num_seqs=rng.randint(1, 8),
         max_num_batched_tokens=rng.choice([1, 5, 8, 40]),
         max_model_len=rng.choice([24, 1000]),
+        admission_reserve=("expected", "prompt")[seed % 2],
     )
     executor.fail_steps |= {i for i in range(1, 5000) if rng.random() < fail_rate}
     history = History(rng, executor, engine)

@@ -95,3 +95,22 @@ def test_there_is_a_last_pin() -> None:
     run_one(engine, [50] * 20, greedy(1))
     with pytest.raises(InvalidRequest, match=f"{PINS_MAX} pins already"):
         board.pin(engine, [50] * 20, "")
+
+
+def test_a_reset_may_take_what_runs_too() -> None:
+    answers = []
+    for resets in (False, True):
+        engine, board = warm_engine(), PinBoard()
+        engine.add_request("a", PROMPT, greedy(9))
+        outputs = engine.step()
+        if resets:
+            assert not board.reset_prefix_cache(engine)  # it holds what the reset has forgotten
+            assert board.reset_prefix_cache(engine, preempt_running=True)
+            engine.check()
+            assert engine.stats().num_running == 0
+            assert engine.stats().num_free_blocks == 64
+        while engine.has_unfinished():
+            outputs += engine.step()
+        answers.append(outputs[-1].outputs[0].token_ids)
+    assert answers[0] == answers[1]
+    assert len(answers[0]) == 9

@@ -65,6 +65,7 @@ class TestStanding:
         llm, engine = self.llm()
         llm.generate("x" * 20, FOUR, use_tqdm=False)
         assert llm.reset_prefix_cache()
+        assert llm.reset_prefix_cache(preempt_running=True)
         assert engine.stats().num_free_blocks == engine.stats().num_blocks
         assert llm.generate("x" * 20, FOUR, use_tqdm=False)[0].num_cached_tokens == 0
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 
+from octavo.scheduler.reserve import ANSWERS_MIN
+from octavo.types.request import ServiceClass
 from octavo.types.sequence import SequenceGroup
-from schedkit import Rig
+from schedkit import Rig, make_group
 
 
 def started(rig: Rig, *groups: SequenceGroup) -> list[int]:
@@ -96,6 +98,76 @@ def test_who_fits_may_pass_who_does_not_and_not_for_ever() -> None:
     rig.step()
     assert started(rig, big) == [0]
     rig.drain()
+
+
+@pytest.mark.parametrize(("steps_max", "num_passed"), [(3, 3), (0, 6)])
+def test_nor_for_more_steps_than_the_bound(steps_max: int, num_passed: int) -> None:
+    """One passes in every step; the head is first seen to be blocked in the second."""
+    rig = Rig(
+        num_blocks=8,
+        max_num_seqs=8,
+        max_overtakes=16,
+        max_overtake_steps=steps_max,
+        prefix_caching=False,
+        admission_reserve="prompt",
+    )
+    rig.add(20, max_tokens=30)
+    rig.step()
+    big = rig.add(50)
+    small = []
+    for _ in range(6):
+        small.append(rig.add(4, max_tokens=1))
+        rig.step()
+    assert len(started(rig, *small)) == num_passed
+    assert big.first_scheduled_time is None
+    rig.drain()
+    assert (big.is_finished, big.overtaken_step) == (True, None)
+
+
+class TestPromotedShare:
+    def rig(self, share: float) -> tuple[Rig, SequenceGroup, SequenceGroup]:
+        """A long prompt is being computed when another one is promoted. As both are cut short,
+        each gets one token and its part of the other 62."""
+        rig = Rig(
+            num_blocks=200,
+            max_num_batched_tokens=64,
+            max_queue_wait_s=5.0,
+            promoted_share=share,
+            max_long_partial_prefills=2,
+            prefix_caching=False,
+        )
+        first = rig.add(600, max_tokens=1)
+        late = rig.add(300, max_tokens=1)
+        rig.scheduler.waiting.remove(late)  # as the promotion does
+        late.rank = (-1.0, *late.rank[1:])
+        rig.scheduler.waiting.add(late)
+        return rig, first, late
+
+    @pytest.mark.parametrize(("share", "num_first"), [(0.0, 32), (0.25, 25), (0.75, 9)])
+    def test_it_is_kept_for_them(self, share: float, num_first: int) -> None:
+        rig, first, late = self.rig(share)
+        rig.scheduler.waiting.remove(late)
+        rig.step()
+        rig.scheduler.waiting.add(late)
+        before = first.sequences[0].num_computed
+        rig.step()
+        assert first.sequences[0].num_computed - before == num_first
+        assert late.sequences[0].num_computed == 64 - num_first
+        rig.drain()
+
+    def test_what_they_leave_goes_to_the_others(self) -> None:
+        rig = Rig(num_blocks=200, max_num_batched_tokens=64, promoted_share=0.5)
+        rig.add(600, max_tokens=1)
+        rig.step()
+        late = rig.add(5, max_tokens=1)
+        rig.scheduler.waiting.remove(late)
+        late.rank = (-1.0, *late.rank[1:])
+        rig.scheduler.waiting.add(late)
+        plan = rig.step()
+        assert late.is_finished
+        assert plan.num_tokens > 5
+        assert rig.step().num_tokens == 64  # nobody is promoted any more
+        rig.drain()
 
 
 def test_a_prefix_is_not_computed_twice() -> None:
@@ -194,6 +266,27 @@ class TestReserve:
 
     def test_expected_learns_to_preempt_less(self) -> None:
         assert self.run("expected")[0] < self.run("prompt")[0]
+
+    def test_expected_is_the_default(self) -> None:
+        assert Rig().scheduler._planner.starter.reserve.mode == "expected"
+
+    def test_each_class_has_its_own_mean_once_it_has_had_some_answers(self) -> None:
+        reserve = Rig().scheduler._planner.starter.reserve
+        by_class = {one: make_group(0, [1], service_class=one) for one in ServiceClass}
+        assert reserve.num_outputs_expected(by_class[ServiceClass.BATCH]) == 0
+        for _ in range(20):
+            reserve.observe(by_class[ServiceClass.STANDARD], 100)
+        for _ in range(ANSWERS_MIN - 1):
+            reserve.observe(by_class[ServiceClass.INTERACTIVE], 10)
+        overall = (20 * 100 + 7 * 10) // 27
+        expected = {one: reserve.num_outputs_expected(group) for one, group in by_class.items()}
+        assert expected == {
+            ServiceClass.STANDARD: 100,
+            ServiceClass.INTERACTIVE: overall,
+            ServiceClass.BATCH: overall,
+        }
+        reserve.observe(by_class[ServiceClass.INTERACTIVE], 10)
+        assert reserve.num_outputs_expected(by_class[ServiceClass.INTERACTIVE]) == 10
 
     def test_a_prompt_in_the_making_keeps_its_blocks(self) -> None:
         rig = Rig(num_blocks=6, max_num_batched_tokens=8, prefix_caching=False)

@@ -5,6 +5,7 @@ import pytest
 
 from octavo.scheduler.policy import PROMOTED_BAND, FairShare, make_policy
 from octavo.scheduler.queues import RankedQueue
+from octavo.types.config import SchedulerConfig
 from octavo.types.request import ServiceClass
 from octavo.types.sequence import SequenceGroup
 from schedkit import Rig, make_group
@@ -19,6 +20,9 @@ class FixedView:
     def num_uncached(self, group: SequenceGroup) -> int:
         return group.sequences[0].num_tokens - self.num_cached(group)
 
+    def num_blocks(self, group: SequenceGroup) -> int:
+        return group.sequences[0].num_tokens // 10
+
 
 @pytest.mark.parametrize(
     ("name", "order"),
@@ -28,10 +32,11 @@ class FixedView:
         ("sjf", [1, 2, 0]),
         ("lpm", [0, 2, 1]),
         ("hrrn", [1, 0, 2]),
+        ("weighted", [0, 2, 1]),
     ],
 )
 def test_the_order_of_three(name: str, order: list[int]) -> None:
-    policy = make_policy(name, swapped_bonus_s=1.0)
+    policy = make_policy(SchedulerConfig(scheduling_policy=name))
     groups = [
         make_group(0, [1] * 100, now=0.0, priority=1),
         make_group(1, [1] * 10, now=8.0, priority=1),
@@ -51,6 +56,68 @@ def test_classes_go_before_policies() -> None:
         rig.step()
         ended += [g for g in (batch, standard, interactive) if g.is_finished and g not in ended]
     assert ended == [interactive, standard, batch]
+
+
+class TestWeighted:
+    @pytest.mark.parametrize(
+        ("weights", "order"),
+        [
+            ({"priority_weight": 100.0}, [1, 0, 2]),
+            ({"ageing_weight": 0.0, "token_weight": 1.0}, [2, 1, 0]),
+            ({"ageing_weight": 0.0, "priority_weight": 0.0, "token_weight": 0.01}, [2, 1, 0]),
+            ({"block_weight": 10.0}, [2, 1, 0]),
+            ({"sample_weight": 10.0, "ageing_weight": 0.0}, [1, 0, 2]),
+            ({"token_weight": 0.0, "priority_weight": 0.0}, [0, 1, 2]),
+        ],
+    )
+    def test_each_term_counts_by_its_weight(
+        self, weights: dict[str, float], order: list[int]
+    ) -> None:
+        policy = make_policy(SchedulerConfig(scheduling_policy="weighted", **weights))
+        groups = [
+            make_group(0, [1] * 100, now=0.0),
+            make_group(1, [1] * 50, now=8.0, priority=-1),
+            make_group(2, [1] * 10, now=9.5, priority=1, num_samples=3),
+        ]
+        keys = [policy.key(group, 10.0, FixedView()) for group in groups]
+        assert sorted(range(3), key=keys.__getitem__) == order
+
+    def wait(self, ageing_weight: float, steps_max: int = 200) -> float | None:
+        """Seconds until one of 404 tokens starts, when one of 4 comes in every step and a step ends
+        one of them."""
+        rig = Rig(
+            scheduling_policy="weighted",
+            ageing_weight=ageing_weight,
+            token_weight=0.1,
+            max_num_seqs=1,
+            max_queue_wait_s=0,
+        )
+        rig.add(4, max_tokens=1)
+        large = rig.add(404, max_tokens=1)
+        for _ in range(steps_max):
+            rig.add(4, max_tokens=1)
+            rig.step()
+            rig.now += 0.5
+            if large.first_scheduled_time is not None:
+                return large.first_scheduled_time
+        return None
+
+    def test_the_wait_is_bounded_against_a_stream_of_short_ones(self) -> None:
+        """It costs 40 more, so only those of its first 40 / ageing_weight seconds pass it."""
+        for ageing_weight in (1.0, 2.0, 8.0):
+            waited_s = self.wait(ageing_weight)
+            assert waited_s is not None
+            assert 40 / ageing_weight <= waited_s <= 40 / ageing_weight + 3 * 0.5
+
+    def test_and_without_ageing_it_is_not(self) -> None:
+        assert self.wait(0.0) is None
+
+    def test_equal_scores_start_by_arrival(self) -> None:
+        rig = Rig(scheduling_policy="weighted", max_num_seqs=1)
+        groups = [rig.add(5, max_tokens=1) for _ in range(4)]
+        for num_ended in range(1, 5):
+            rig.step()
+            assert [group.is_finished for group in groups] == [idx < num_ended for idx in range(4)]
 
 
 class TestFairShare:

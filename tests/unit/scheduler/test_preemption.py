@@ -212,3 +212,114 @@ class TestUrgency:
         rig.drain()
         assert_answers(urgent, batch)
         assert urgent.num_cached_tokens >= 56
+
+
+class TestPriorityGap:
+    def rig(self, **config: object) -> tuple[Rig, SequenceGroup]:
+        """One seat, taken by somebody of priority 10."""
+        rig = Rig(max_num_seqs=1, scheduling_policy="priority", **config)
+        idler = rig.add(4, max_tokens=20, priority=10)
+        rig.step()
+        return rig, idler
+
+    @pytest.mark.parametrize(
+        ("priority", "config", "num_preemptions"),
+        [
+            (0, {}, 1),
+            (1, {}, 0),  # ahead by nine, and ten are wanted
+            (1, {"priority_preemption_gap": 9}, 1),
+            (-(2**63), {"priority_preemption_gap": 0}, 0),
+            (0, {"priority_preemption": False}, 0),
+        ],
+    )
+    def test_who_is_ahead_by_so_much_takes_the_place(
+        self, priority: int, config: dict[str, object], num_preemptions: int
+    ) -> None:
+        rig, idler = self.rig(**config)
+        urgent = rig.add(4, priority=priority)
+        for _ in range(3):
+            rig.step()
+        assert idler.num_preemptions == num_preemptions
+        assert (urgent.first_scheduled_time is not None) == (num_preemptions == 1)
+        rig.drain()
+        assert_answers(urgent, idler)
+
+    def test_no_other_policy_looks_at_it(self) -> None:
+        rig = Rig(max_num_seqs=1, scheduling_policy="weighted")
+        idler = rig.add(4, max_tokens=20, priority=100)
+        rig.step()
+        rig.add(4)
+        for _ in range(3):
+            rig.step()
+        assert idler.num_preemptions == 0
+
+    def test_nor_does_it_count_between_classes(self) -> None:
+        rig, idler = self.rig()
+        rig.add(4, priority=-100, service_class=ServiceClass.BATCH)
+        for _ in range(3):
+            rig.step()
+        assert idler.num_preemptions == 0
+
+    def test_who_is_spared_inherits_the_priority(self) -> None:
+        rig, idler = self.rig(max_preemptions=1)
+        idler.num_preemptions = 1
+        urgent = rig.add(4, priority=-5)
+        rig.step()
+        rig.step()
+        assert idler.rank[:2] == (1.0, -5.0)
+        rig.drain()
+        assert_answers(urgent, idler)
+
+    def test_a_plain_queue_under_pressure_lets_them_in(self) -> None:
+        """Blocks are short and the high mark is not reached."""
+        rig = Rig(
+            num_blocks=8, scheduling_policy="priority", prefix_caching=False, high_watermark=0.5
+        )
+        idlers = [rig.add(20, max_tokens=12, priority=10) for _ in range(2)]
+        rig.step()
+        rig.scheduler._planner._pressure.rise()
+        same, urgent = rig.add(4, priority=9), rig.add(4, priority=0)
+        rig.step()
+        assert same.first_scheduled_time is None
+        assert urgent.first_scheduled_time is not None
+        rig.drain()
+        assert_answers(same, urgent, *idlers)
+
+
+class TestPreemptAll:
+    @pytest.mark.parametrize("depth", [1, 2])
+    def test_everybody_begins_anew_and_no_answer_changes(self, depth: int) -> None:
+        rig = Rig(num_blocks=12, num_swap_blocks=8, preemption_mode="swap", depth=depth)
+        groups = [rig.add(10, max_tokens=12), rig.add(20, num_samples=2), rig.add(4)]
+        rig.step()
+        rig.scheduler.force_preempt(groups[2])
+        rig.step()
+        rig.plan()
+        rig.scheduler.preempt_all()
+        rig.scheduler.check()
+        assert not rig.scheduler.running
+        assert not rig.scheduler.swapped
+        assert rig.blocks.usage().num_referenced == 0
+        rig.blocks.reset_prefix_cache()
+        assert rig.commit() == []  # what was in flight is stale
+        assert rig.blocks.usage().num_free == 12
+        rig.drain()
+        assert_answers(*groups)
+
+    def test_nobody_is_spared_for_it(self) -> None:
+        rig = Rig(max_preemptions=1)
+        group = rig.add(10)
+        rig.step()
+        rig.scheduler.preempt_all()
+        assert (group.num_preemptions, rig.scheduler.preemptions.num_recomputes) == (0, 1)
+
+    def test_kept_parts_go_too(self) -> None:
+        rig = Rig(num_blocks=4, prefix_caching=False, preemption_mode="recompute")
+        groups = [rig.add(8, max_tokens=12), rig.add(22, max_tokens=3)]
+        rig.step()
+        rig.step()
+        assert groups[1].sequences[0].num_kept > 0
+        rig.scheduler.preempt_all()
+        assert rig.blocks.usage().num_referenced == 0
+        rig.drain()
+        assert_answers(*groups)

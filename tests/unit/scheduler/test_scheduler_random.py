@@ -187,11 +187,14 @@ def make_world(
     choices: dict[str, object] = {
         "max_num_seqs": rng.randint(1, 8),
         "max_num_batched_tokens": rng.choice([1, 5, 8, 40]),
-        "scheduling_policy": rng.choice(["fcfs", "priority", "sjf", "hrrn", "lpm", "fair"]),
+        "scheduling_policy": rng.choice(
+            ["fcfs", "priority", "sjf", "hrrn", "lpm", "fair", "weighted"]
+        ),
         "max_queue_wait_s": rng.choice([0, 5]),
         "admission_window": rng.choice([1, 4, 64]),
         "lookahead_window": rng.choice([0, 2, 8]),
         "max_overtakes": rng.choice([0, 2, 16]),
+        "max_overtake_steps": rng.choice([0, 1, 5]),
         "admission_reserve": rng.choice(["none", "prompt", "expected", "full"]),
         "max_num_partial_prefills": rng.choice([1, 2, 4]),
         "max_long_partial_prefills": rng.choice([1, 2]),
@@ -203,6 +206,10 @@ def make_world(
         "preemption_mode": rng.choice(["swap", "recompute", "auto", "legacy"]),
         "max_preemptions": rng.choice([0, 1, 3]),
         "priority_preemption": rng.choice([True, False]),
+        "priority_preemption_gap": rng.choice([0, 1, 2]),
+        "promoted_share": rng.choice([0, 0.25, 0.9]),
+        "ageing_weight": rng.choice([0, 1.0]),
+        "block_weight": rng.choice([0, 0.5]),
         "batch_reserve": rng.choice([0, 0, 0.2, 0.5]),
         "high_watermark": rng.choice([0, 0.02, 0.3]),
         "partial_preemption": rng.choice([True, True, False]),
@@ -284,7 +291,7 @@ def test_and_so_it_is_in_static_batches(seed: int) -> None:
 
 def test_the_histories_do_all_that_they_should_test() -> None:
     seen: Counter[str] = Counter()
-    for seed in range(50):
+    for seed in range(100):
         world = play(seed)
         seen += world.seen
         counts = world.scheduler.preemptions
