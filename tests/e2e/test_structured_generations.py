@@ -5,7 +5,6 @@ because their tokens ran out. ``tools/structured_generations.py`` does the same 
 
 from __future__ import annotations
 
-import inspect
 import re
 import subprocess
 import sys
@@ -15,14 +14,9 @@ import pytest
 
 from octavo import LLM, SamplingParams, StructuredOutputs
 from octavo.grammar.compiler import GrammarCompiler
-from octavo.ops.decoder import FlatBatch
 from structured_generations import SCHEMAS, answers, fault_of, make_cases
 
-OBEYS_MASKS = "allowed" in inspect.signature(FlatBatch).parameters
-pytestmark = [
-    pytest.mark.model,
-    pytest.mark.skipif(not OBEYS_MASKS, reason="the native core of this build knows no masks"),
-]
+pytestmark = pytest.mark.model
 
 
 @pytest.fixture(scope="module")

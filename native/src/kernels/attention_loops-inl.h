@@ -30,7 +30,7 @@ inline void score_tiles(const float* q, const T* const* keys, size_t head_dim, f
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) acc[r][v] = W::set1(0.0f);
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = W::splat(0.0f);
   }
   const T* tile[kVectors * W::kTiles];
   for (size_t t = 0; t < kVectors * W::kTiles; ++t) tile[t] = keys[t];
@@ -40,16 +40,16 @@ inline void score_tiles(const float* q, const T* const* keys, size_t head_dim, f
     for (int v = 0; v < kVectors; ++v) k[v] = W::gather(tile + v * W::kTiles, d * kKeyTile);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      const typename W::Vector x = W::set1(q[d * kRows + r]);
+      const typename W::Vector x = W::splat(q[d * kRows + r]);
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) acc[r][v] = W::fma(x, k[v], acc[r][v]);
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = W::add_product(x, k[v], acc[r][v]);
     }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      W::store(weights + r * kSpanTokens + v * W::kTiles * kKeyTile, acc[r][v]);
+      W::write(weights + r * kSpanTokens + v * W::kTiles * kKeyTile, acc[r][v]);
     }
   }
 }
@@ -114,7 +114,7 @@ inline void add_values(const SpanTiles<T>& span, Range seen, size_t dim, size_t 
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      sum[r][v] = W::mul(W::load(acc + r * head_dim + dim + v * kWidth), W::set1(rescale[r]));
+      sum[r][v] = W::times(W::read(acc + r * head_dim + dim + v * kWidth), W::splat(rescale[r]));
     }
   }
   for (size_t begin = seen.begin; begin < seen.end;) {
@@ -124,12 +124,12 @@ inline void add_values(const SpanTiles<T>& span, Range seen, size_t dim, size_t 
     for (size_t key = begin; key < end; ++key, row += head_dim) {
       typename W::Vector x[kVectors];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) x[v] = W::load(row + v * kWidth);
+      for (int v = 0; v < kVectors; ++v) x[v] = W::read(row + v * kWidth);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const typename W::Vector p = W::set1(weights[r * kSpanTokens + key]);
+        const typename W::Vector p = W::splat(weights[r * kSpanTokens + key]);
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) sum[r][v] = W::fma(p, x[v], sum[r][v]);
+        for (int v = 0; v < kVectors; ++v) sum[r][v] = W::add_product(p, x[v], sum[r][v]);
       }
     }
     begin = end;
@@ -138,7 +138,7 @@ inline void add_values(const SpanTiles<T>& span, Range seen, size_t dim, size_t 
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      W::store(acc + r * head_dim + dim + v * kWidth, sum[r][v]);
+      W::write(acc + r * head_dim + dim + v * kWidth, sum[r][v]);
     }
   }
 }

@@ -28,7 +28,6 @@ class PreemptionCounts:
     num_recomputes: int = 0
     num_partials: int = 0
     num_swap_fallbacks: int = 0
-    num_swapped_out_blocks: int = 0
     num_clean_blocks: int = 0
     num_lost_tokens: int = 0
 
@@ -251,7 +250,6 @@ class Preemptor:
             return False
         draft.swap_outs += moves.pairs
         draft.swapped_out.append(group)
-        self.counts.num_swapped_out_blocks += len(moves.pairs)
         self.counts.num_clean_blocks += moves.num_clean
         for seq in open_seqs:  # steps in flight still compute for it, and are still heard
             self._rows.close(seq)

@@ -8,23 +8,14 @@ import pytest
 from fakes import ManualClock
 from octavo.engine.trace import Event, Lifecycle, Trace
 from octavo.types.outputs import Timeline
-from octavo.types.request import Request
-from octavo.types.sampling_params import SamplingParams
 from octavo.types.sequence import Sequence, SequenceGroup, SequenceStatus
 from octavo.types.step import RowSampling
+from requestkit import plain_request
 
 
 @pytest.fixture
 def group() -> SequenceGroup:
-    request = Request(
-        request_id="r",
-        prompt=None,
-        prompt_token_ids=(1, 2, 3),
-        params=SamplingParams(),
-        max_tokens=4,
-        eos_token_id=None,
-        stop_token_ids=frozenset(),
-    )
+    request = plain_request()
     group = SequenceGroup(request, arrival_time=10.0, seniority=4)
     group.sequences.append(Sequence(4, group, RowSampling()))
     return group

@@ -5,22 +5,13 @@ import pytest
 
 from octavo.metrics.engine_metrics import EngineMetrics
 from octavo.types.outputs import FinishReason
-from octavo.types.request import Request
-from octavo.types.sampling_params import SamplingParams
 from octavo.types.sequence import SequenceGroup
+from requestkit import plain_request
 
 
 @pytest.fixture
 def group() -> SequenceGroup:
-    request = Request(
-        request_id="r",
-        prompt=None,
-        prompt_token_ids=(1, 2, 3),
-        params=SamplingParams(),
-        max_tokens=4,
-        eos_token_id=None,
-        stop_token_ids=frozenset(),
-    )
+    request = plain_request()
     group = SequenceGroup(request, arrival_time=1.0, seniority=0)
     group.first_scheduled_time = 1.25
     return group

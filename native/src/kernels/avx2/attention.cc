@@ -4,6 +4,7 @@
 
 namespace octavo::avx2 {
 namespace {
+#include "kernels/narrow-inl.h"
 using Wide = Narrow;
 #include "kernels/attention-inl.h"
 }  // namespace

@@ -62,24 +62,5 @@ inline float max_lanes(V a) {
   return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
-// What the long loops of attention work on: vectors of kTiles tiles of eight lanes.
-struct Narrow {
-  using Vector = V;
-  static constexpr size_t kTiles = 1;
-  static constexpr int kRegisters = 16;
-  template <class T>
-  static V gather(const T* const* tiles, size_t offset) {
-    return octavo::avx2::load(tiles[0] + offset);
-  }
-  template <class T>
-  static V load(const T* from) {
-    return octavo::avx2::load(from);
-  }
-  static void store(float* to, V a) { octavo::avx2::store(to, a); }
-  static V set1(float x) { return octavo::avx2::set1(x); }
-  static V mul(V a, V b) { return octavo::avx2::mul(a, b); }
-  static V fma(V a, V b, V c) { return octavo::avx2::fma(a, b, c); }
-};
-
 }  // namespace
 }  // namespace octavo::avx2

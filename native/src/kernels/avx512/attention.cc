@@ -8,6 +8,7 @@ namespace octavo::avx512 {
 namespace {
 
 using namespace octavo::avx2;
+#include "kernels/narrow-inl.h"
 
 struct Wide {
   using Vector = __m512;
@@ -23,14 +24,14 @@ struct Wide {
     const __m128i second = _mm_loadu_si128(reinterpret_cast<const __m128i*>(tiles[1] + offset));
     return _mm512_cvtph_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1));
   }
-  static __m512 load(const float* from) { return _mm512_loadu_ps(from); }
-  static __m512 load(const uint16_t* from) {
+  static __m512 read(const float* from) { return _mm512_loadu_ps(from); }
+  static __m512 read(const uint16_t* from) {
     return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
   }
-  static void store(float* to, __m512 a) { _mm512_storeu_ps(to, a); }
-  static __m512 set1(float x) { return _mm512_set1_ps(x); }
-  static __m512 mul(__m512 a, __m512 b) { return _mm512_mul_ps(a, b); }
-  static __m512 fma(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
+  static void write(float* to, __m512 a) { _mm512_storeu_ps(to, a); }
+  static __m512 splat(float x) { return _mm512_set1_ps(x); }
+  static __m512 times(__m512 a, __m512 b) { return _mm512_mul_ps(a, b); }
+  static __m512 add_product(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
 };
 
 #include "kernels/attention-inl.h"

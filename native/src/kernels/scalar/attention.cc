@@ -4,6 +4,8 @@
 
 namespace octavo::scalar {
 namespace {
+#include "kernels/narrow-inl.h"
+using Wide = Narrow;
 #include "kernels/attention-inl.h"
 }  // namespace
 

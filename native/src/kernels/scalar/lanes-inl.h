@@ -148,25 +148,5 @@ inline float max_lanes(V a) {
                 larger(larger(x[1], x[5]), larger(x[3], x[7])));
 }
 
-// What the long loops of attention work on: vectors of kTiles tiles of eight lanes.
-struct Narrow {
-  using Vector = V;
-  static constexpr size_t kTiles = 1;
-  static constexpr int kRegisters = 16;
-  template <class T>
-  static V gather(const T* const* tiles, size_t offset) {
-    return octavo::scalar::load(tiles[0] + offset);
-  }
-  template <class T>
-  static V load(const T* from) {
-    return octavo::scalar::load(from);
-  }
-  static void store(float* to, V a) { octavo::scalar::store(to, a); }
-  static V set1(float x) { return octavo::scalar::set1(x); }
-  static V mul(V a, V b) { return octavo::scalar::mul(a, b); }
-  static V fma(V a, V b, V c) { return octavo::scalar::fma(a, b, c); }
-};
-using Wide = Narrow;
-
 }  // namespace
 }  // namespace octavo::scalar
