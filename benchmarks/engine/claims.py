@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from baseline import NUM_RESERVED, SMALL_WORKLOADS, WORKLOADS, mixed, throughput
+from baseline import NUM_RESERVED, SMALL_WORKLOADS, WORKLOADS, Lengths, mixed, throughput
 from capacity import arithmetic, occupancy
 from kit import CONFIG, GREEDY, about, engine, ids, percentile, table
 from simulated import StepCost, decode_s
@@ -176,6 +176,11 @@ def simulated() -> None:
         throughput(REFERENCE, {"mixed, 5 % long": mixed(640)}, num_reserved)
 
 
+def wide(model: str, workloads: dict[str, list[Lengths]], num_reserved: int) -> None:
+    """The two ends of the baseline at a batch of twice the size."""
+    throughput(model, workloads, num_reserved, ("static, reserved, padded", "continuous, paged"))
+
+
 def main() -> None:
     tiny = {
         "sharing": lambda model: sharing(model, 40, 4),
@@ -185,6 +190,7 @@ def main() -> None:
         "simulated": lambda model: throughput(REFERENCE, SMALL_WORKLOADS, 2),
         "capacity": lambda model: (arithmetic(), occupancy(40)),
         "baseline": lambda model: throughput(model, SMALL_WORKLOADS, 2),
+        "wide": lambda model: wide(model, SMALL_WORKLOADS, 3),
     }
     full = {
         "sharing": lambda model: sharing(model, 1000, 128),
@@ -194,6 +200,7 @@ def main() -> None:
         "simulated": lambda model: simulated(),
         "capacity": lambda model: (arithmetic(), occupancy(200)),
         "baseline": lambda model: throughput(model, WORKLOADS, NUM_RESERVED),
+        "wide": lambda model: wide(model, {"mixed, 5 % long": mixed(640)}, 32),
     }
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m", help="alias or .gguf path")
