@@ -62,9 +62,10 @@ SMOKE = (
 class Side:
     """One engine in its own process. ``measure`` blocks until the child has answered."""
 
-    def __init__(self, name: str, python: str, script: Path, model: str, threads: int) -> None:
+    def __init__(self, name: str, python: str, model: str, threads: int, context: int) -> None:
         self.name = name
-        command = [python, str(script), model, str(threads)]
+        script = HERE / "sides" / f"{name.replace('.', '_')}_side.py"
+        command = [python, str(script), model, str(threads), str(context)]
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -141,22 +142,28 @@ def main() -> None:
     parser.add_argument("--model", default="smollm2-135m", help="alias or .gguf path")
     parser.add_argument("--threads", type=int, default=2, help="compute threads of every engine")
     parser.add_argument("--repeats", type=int, default=5, help="measured rounds per workload")
+    parser.add_argument(
+        "--context",
+        type=int,
+        default=0,
+        metavar="TOKENS",
+        help="KV cache of every engine, to compare memory; 0 (default): octavo's own choice, which"
+        " keeps what it has computed as prefix cache, and 8,192 for llama.cpp",
+    )
     parser.add_argument("--peer-python", help="interpreter that has llama-cpp-python")
     parser.add_argument(
         "--shared", action="store_true", help="also the workloads that share prompts"
     )
     parser.add_argument("--smoke", action="store_true", help="tiny workloads: does it run at all?")
     args = parser.parse_args()
-    sides = [
-        Side("octavo", sys.executable, HERE / "sides" / "octavo_side.py", args.model, args.threads)
-    ]
+    sides = [Side("octavo", sys.executable, args.model, args.threads, args.context)]
     if args.peer_python:
         path = str(sides[0].about["path"])
-        script = HERE / "sides" / "llama_cpp_side.py"
-        sides.append(Side("llama.cpp", args.peer_python, script, path, args.threads))
+        sides.append(Side("llama.cpp", args.peer_python, path, args.threads, args.context or 8192))
     workloads, repeats = (SMOKE, 1) if args.smoke else (FULL, args.repeats)
     results = run(sides, workloads + (SHARED if args.shared else ()), repeats)
     about = {**machine(), "model": args.model, "threads": args.threads, "repeats": repeats}
+    about["context"] = args.context
     about["sides"] = {side.name: side.about for side in sides}
     about["peak_mb"] = {side.name: round(side.peak_mb()) for side in sides}
     print_table(results, sides)

@@ -18,7 +18,6 @@ import numpy as np
 from llama_cpp import llama_cpp as lib
 
 BATCH_TOKENS = 512
-CONTEXT_TOKENS = 8192
 
 
 @lib.llama_log_callback
@@ -26,9 +25,11 @@ def silent(level: int, text: bytes, user_data: ctypes.c_void_p) -> None:
     """Drops the library's log lines."""
 
 
-def open_context(model: object, num_seqs: int, threads: int, num_shared: int) -> object:
+def open_context(
+    model: object, num_seqs: int, threads: int, num_shared: int, num_cells: int
+) -> object:
     params = lib.llama_context_default_params()
-    params.n_ctx = CONTEXT_TOKENS
+    params.n_ctx = num_cells
     params.n_batch = params.n_ubatch = BATCH_TOKENS
     params.n_threads = params.n_threads_batch = threads
     params.n_seq_max = num_seqs
@@ -64,11 +65,11 @@ def greedy(context: object, row: int, vocab_size: int) -> int:
     return int(logits.argmax())
 
 
-def measure(model: object, work: dict[str, int], threads: int) -> float:
+def measure(model: object, work: dict[str, int], threads: int, num_cells: int) -> float:
     num_seqs, num_shared = work["num_seqs"], work["shared_tokens"]
     length = num_shared + work["prompt_tokens"]
     vocab_size = lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model))
-    context = open_context(model, num_seqs, threads, num_shared)
+    context = open_context(model, num_seqs, threads, num_shared, num_cells)
     rng = random.Random(work["seed"])
     next_ids = []
     start = time.perf_counter()
@@ -94,14 +95,15 @@ def measure(model: object, work: dict[str, int], threads: int) -> float:
 
 
 def main() -> None:
-    path, threads = sys.argv[1], int(sys.argv[2])
+    path, threads, num_cells = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     lib.llama_log_set(silent, ctypes.c_void_p(0))
     lib.llama_backend_init()
     model = lib.llama_model_load_from_file(path.encode(), lib.llama_model_default_params())
     features = lib.llama_print_system_info().decode().strip()
     print(json.dumps({"version": llama_cpp.__version__, "isa": features, "path": path}), flush=True)
     for line in sys.stdin:
-        print(json.dumps({"tokens_per_s": measure(model, json.loads(line), threads)}), flush=True)
+        value = measure(model, json.loads(line), threads, num_cells)
+        print(json.dumps({"tokens_per_s": value}), flush=True)
 
 
 if __name__ == "__main__":

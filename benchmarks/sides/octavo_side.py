@@ -7,6 +7,7 @@ import json
 import random
 import sys
 import time
+from dataclasses import replace
 
 from octavo import SamplingParams, __version__, hub
 from octavo.assemble import build_engine
@@ -16,6 +17,9 @@ from octavo.types.config import EngineConfig, RuntimeConfig
 def main() -> None:
     path = hub.resolve(sys.argv[1]).path
     config = EngineConfig(runtime=RuntimeConfig(threads=int(sys.argv[2])))
+    if num_slots := int(sys.argv[3]):
+        num_blocks = num_slots // config.cache.block_size
+        config = replace(config, cache=replace(config.cache, num_blocks=num_blocks))
     assembled = build_engine(path, config)
     about = {"version": __version__, "isa": assembled.isa, "path": str(path)}
     print(json.dumps(about), flush=True)
